@@ -1,8 +1,8 @@
 """Reprise, a testbed for activation checkpointing: the public Python API. The command line is ``python -m reprise``.
 
-``names()`` lists the built-in implementations, ``get(name)`` is one of them, ``load("pkg.mod:attr")`` is yours, and
-``find(name)`` any of these, installed ones and peers too; each is an ``Implementation``. ``check(build)`` compares steps of
-your model with checkpointing to plain ones and returns a ``Report``; ``assert_equals_plain(build)`` is for your tests.
+``names()`` lists the built-in implementations. ``get(name)`` returns one of them, ``load("pkg.mod:attr")`` yours, and
+``find(name)`` any of these, an installed one or a peer; each is an ``Implementation``. ``check(build)`` compares steps of your
+model with checkpointing to plain ones and returns a ``Report``; ``assert_equals_plain(build)`` does the same in your tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch when it is needed: ``reprise --help`` must not wait for it."""
+    """Import a public name when it is first used, so that ``reprise --help`` need not wait for torch."""
     if name not in __all__:
         raise AttributeError(f"module 'reprise' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(importlib.import_module(_MODULES.get(name, "impls")), name)

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Run the subcommand that the process was given; the exit status."""
+    """Run the subcommand in the process's arguments. Returns the exit status."""
     if sys.argv[1:2] == ["check"]:
         from reprise.model_check.command import main as check
 

@@ -1,7 +1,7 @@
 """The command line: its subcommands, and how an error ends it.
 
-The status is 0 when all is well, 1 when what was judged, measured or compared is not as it must be, 2 for bad input,
-with one line that says what is wrong, and 130 after an interrupt.
+The status is 0 if all is well, 1 if what was judged, measured or compared is not as it must be, 2 for bad input, with one
+line that says what is wrong, and 130 after an interrupt. ``check`` also has 3, for an error of this package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUPS = {
     "Measure": measuring.COMMANDS,
 }
 INVALID = 2
-INTERRUPTED = 130  # as a shell's command that an interrupt has ended
+INTERRUPTED = 130  # what a shell reports of a command that an interrupt ended
 EPILOGUE = "Example: reprise judge --impl mypkg.mod:checkpoint\n\nreprise COMMAND --help shows the options of a command."
 
 
@@ -49,7 +49,7 @@ def application() -> App:
         result_action="return_value",
         version_flags=[],
     )
-    app["--help"].show = False  # a line of help that says that there is help
+    app["--help"].show = False  # help need not list itself
     for place, (title, commands) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=place)
         for order, (command, example) in enumerate(commands.items()):
@@ -58,13 +58,13 @@ def application() -> App:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; the exit status."""
+    """Run a subcommand. Returns the exit status."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     if tokens[:1] == ["check"]:
         return model_check.main(tokens[1:])  # help and errors of its own
     app = application()
     if arguments is None and not {"", str(Path.cwd())} & {*sys.path}:
-        sys.path.insert(0, "")  # the user's modules are found where they are, as by python -m
+        sys.path.insert(0, "")  # so that modules in the user's directory can be imported, as by python -m
     name = f"reprise {tokens[0]}" if tokens and tokens[0] in app else "reprise"
     try:
         return int(app(tokens, exit_on_error=False, print_error=False, console=_console()) or 0)
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _message(error: CycloptsError) -> str:
-    """The library's message, with the name of the option and what was given, which some of its messages lack."""
+    """The library's message; the name of the option and the value that was given are added where it lacks them."""
     if isinstance(error, UnusedCliTokensError):
         return f"{' '.join(error.unused_tokens or ())!r} is not accepted here."
     message = " ".join(str(error).split())

@@ -32,7 +32,7 @@ from reprise.values import (
 )
 
 Setting = Literal["native", "intel", "sse4", "avx2", "two-threads", "no-onednn"]  # of conformance.runs.portability
-STATUSES = {2: 130, 4: 2, 5: 2}  # pytest's for an interruption, options that cannot be, and no law selected
+STATUSES = {2: 130, 4: 2, 5: 2}  # pytest's for an interrupt, for invalid options, and for no law selected
 ALL: tuple[Setting, ...] = ("native", "intel", "sse4", "avx2", "two-threads", "no-onednn")
 
 
@@ -44,11 +44,11 @@ class Judged:
     Attributes:
         impl: Judge this one: a built-in or installed name, or pkg.mod:attr; repeatable. All built-in ones by default.
         peers: Judge the installed peers instead of the built-in implementations.
-        like: Whose claims a callable must keep that declares nothing; nested by default.
+        like: Implementation by whose claims a callable without a declaration is judged; nested by default.
         device: Device type to run on: cpu, cuda, ...
         seed: Seed for drawing programs.
-        in_process: Judge code that is not built in without a process of its own.
-        memory_limit: Memory that code that is not built in may use, on Linux; 4 by default.
+        in_process: Judge code that is not built in within the suite's own process.
+        memory_limit: GiB that code that is not built in may use, on Linux; 4 by default.
         k: Only laws and implementations whose names match, as in pytest.
         n: Number of worker processes, or 0 for none; one per core by default.
     """
@@ -64,7 +64,7 @@ class Judged:
     n: Workers = None
 
     def arguments(self) -> list[str]:
-        """What pytest is told."""
+        """The arguments for pytest."""
         one = {"--like": self.like, "--memory-limit": self.memory_limit, "-k": self.k, "-n": self.n or _all_cores()}
         return [
             *(word for name in self.impl for word in ("--impl", name)),
@@ -88,19 +88,19 @@ def judge(
     """Judge implementations by the laws.
 
     Prints the first failures with their scripts, and a summary; add -- -v for all verdicts.
-    The status is 0 exactly if every verdict is the declared one.
+    The status is 0 if and only if every verdict is as declared.
 
     Args:
         pytest: Further pytest options, after --.
         judged: What is judged, and how.
         profile: How many programs to try for each law.
         results: Write the results to this file, new or from an earlier run.
-        ranks: Judge by the laws that take several processes, in a world of so many ranks on this machine.
+        ranks: Judge by the laws that take several processes instead, in a world of this many ranks on this machine.
     """
     if ranks is not None:
         return _judge_ranks(ranks, pytest, judged, profile, results)
     if pytest and not pytest[0].startswith("-"):
-        raise InvalidOption(f"{pytest[0]!r} is no option; accepted: --impl {pytest[0]}, and options of pytest after --")
+        raise InvalidOption(f"{pytest[0]!r} is no option; accepted are --impl {pytest[0]}, and options of pytest after --")
     told = ["--profile", profile, *judged.arguments(), *(["--results", str(results)] if results else [])]
     status = run_pytest([*told, *pytest])
     return STATUSES.get(status, status)
@@ -112,18 +112,18 @@ def _judge_ranks(ranks: int, pytest: Sequence[str], judged: Judged, profile: str
     given: dict[str, object] = {"--device": judged.device != "cpu", "-n": judged.n, "--memory-limit": judged.memory_limit}
     given |= {"--in-process": judged.in_process, "further options": pytest}
     if refused := [name for name, value in given.items() if value]:
-        raise InvalidOption(f"{refused[0]} cannot be given with --ranks: ranks are processes of their own, on the CPU")
+        raise InvalidOption(f"{refused[0]} cannot be given with --ranks: ranks are processes of their own on the CPU")
     choice = command.Choice(judged.impl, judged.peers, judged.like, judged.k)
     return command.judge(choice, ranks=ranks, profile=profile, seed=judged.seed, results=results, say=_say)
 
 
 def run_pytest(arguments: Sequence[str]) -> int:
-    """Run ``python -m pytest conformance`` with these options, as one would, in a process of its own; its exit status."""
+    """Run ``python -m pytest conformance`` with these options in a process of its own. Returns its exit status."""
     with subprocess.Popen([sys.executable, "-m", "pytest", str(ROOT / "conformance"), *arguments]) as process:
         while True:
             try:
                 return process.wait()
-            except KeyboardInterrupt:  # of the terminal, which interrupts pytest, too: it writes what was judged
+            except KeyboardInterrupt:  # the terminal interrupts pytest, too, which then writes what was judged
                 continue
 
 
@@ -136,11 +136,11 @@ def portability(
     """Check that no verdict depends on the processor's kernels.
 
     Judges once with each setting.
-    The status is 0 if the verdicts are the same with all of them, 1 if one differs.
+    The status is 0 if all settings give the same verdicts, 1 if a verdict differs.
 
     Args:
         pytest: Further pytest options, after --.
-        settings: Two or more settings; all by default.
+        settings: The settings to compare, two or more; all by default.
         judged: What is judged, and how.
         profile: How many programs to try for each law.
     """
@@ -165,13 +165,13 @@ def soak(
 ) -> int:
     """Judge with fresh seeds for some time, and keep what is found.
 
-    The status is 1 while a finding is open.
+    The status is 1 while a finding is open, or if a law's own code failed.
 
     Args:
         minutes: Start no law after this time; shrinking what was found may take as long again.
         n: Number of worker processes, or 0 for none; one per core by default.
         impl: Judge this one: a built-in or installed name, or pkg.mod:attr; repeatable. All built-in ones by default.
-        like: Whose claims a callable must keep that declares nothing; nested by default.
+        like: Implementation by whose claims a callable without a declaration is judged; nested by default.
         device: Device type to run on: cpu, cuda, ...
         seed: Seed of the first round; each round adds 1. Random by default.
         profile: How many programs a round tries for each law.

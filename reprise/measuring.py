@@ -47,10 +47,10 @@ def compare(
         compiled: Measure steps under torch.compile, beside plain's.
         backend: With --compiled: the backend of torch.compile; inductor by default.
         rounds: Number of rounds of each timing.
-        ranks: Measure a decoder on 2 or 4 ranks, and predict 8 to 1,024 devices.
+        ranks: Measure a decoder on this many ranks, 2 or 4, and predict it for 8 to 1,024 devices.
         results: Write the results to this file.
         write: Publish a complete run: results, plots, and the table in docs/comparison.md.
-        redraw: Measure nothing; draw what is published again.
+        redraw: Measure nothing; draw plots, table and page again from the published results.
         check: Measure nothing; fail if a page does not show the results.
     """
     require_one({"--write": write, "--redraw": redraw, "--check": check}, or_none=True)
@@ -70,7 +70,7 @@ def compare(
 
 
 def _compare_eager(choice: Mapping[str, Any], results: Path | None, write: bool) -> int:
-    """``compare`` without ``--compiled``; ValueError where pytest cannot run."""
+    """``compare`` without ``--compiled``. Raises ValueError if pytest cannot run."""
     from benches.compare import command
 
     try:
@@ -80,7 +80,7 @@ def _compare_eager(choice: Mapping[str, Any], results: Path | None, write: bool)
 
 
 def _compare_published(redraw: bool) -> int:
-    """Draw what is published anew, or check that pages show it."""
+    """Draw plots and tables again from the published results, or check that pages match them."""
     from benches.compare import command, compiled_report, report
 
     if redraw:
@@ -92,11 +92,11 @@ def _compare_published(redraw: bool) -> int:
 def _compare_compiled(choice: Mapping[str, Any], results: Path | None, write: bool, eager: Mapping[str, object]) -> int:
     """``compare --compiled``. Raises InvalidOption for options that are about eager steps."""
     if given := [name for name, value in eager.items() if value]:
-        raise InvalidOption(f"--compiled has no {given[0]}; accepted is it without {', '.join(given)}")
+        raise InvalidOption(f"--compiled does not take {given[0]}; leave out {', '.join(given)}")
     if "sweeps" in choice["workloads"]:
         raise InvalidOption("--compiled: workload is 'sweeps', curves of eager steps; accepted are the other workloads")
     if choice["size"] == "XL":
-        raise InvalidOption("--compiled: size is 'XL', which has no memory; compiled steps run, so it must be S, M or L")
+        raise InvalidOption("--compiled: size is 'XL', which runs no kernels, but compiled steps run; accepted are S, M and L")
     from benches.compare import compiled as bench
 
     bench.compare(bench.Choice(**choice), path=results, publish=write, root=ROOT)
@@ -104,9 +104,9 @@ def _compare_compiled(choice: Mapping[str, Any], results: Path | None, write: bo
 
 
 def _require_complete(action: str, limited: Mapping[str, object]) -> None:
-    """InvalidOption for an action that is about a complete run beside options that limit it."""
+    """Raise InvalidOption if an action that is about a complete run was given with options that limit it."""
     if partial := [name for name, given in limited.items() if given and action]:
-        raise InvalidOption(f"{action} is about a complete run; accepted is it without {', '.join(partial)}")
+        raise InvalidOption(f"{action} is about a complete run; leave out {', '.join(partial)}")
 
 
 def _compare_ranks(
@@ -123,7 +123,7 @@ def _compare_ranks(
 
     if refused := [name for name, value in given.items() if value]:
         raise InvalidOption(
-            f"{refused[0]} cannot be given with --ranks: a decoder is measured on the CPU, with gloo between ranks"
+            f"{refused[0]} cannot be given with --ranks, which measures a decoder on the CPU with gloo; leave it out"
         )
     _require_complete("--write" if write else "--check" if check else "", {"--impl": impl, "--results": results})
     choice = command.Choice(ranks, impl, rounds)
@@ -144,7 +144,7 @@ def overhead(
 ) -> int:
     """Measure what nested adds to the work that any checkpoint repeats.
 
-    Compares with what PyTorch's checkpoint adds. The status is 1 if a limit does not hold.
+    Compares with what PyTorch's checkpoint adds. The status is 1 if nested misses a limit.
 
     Args:
         memory: Only Python's memory for each saved tensor.
@@ -153,14 +153,14 @@ def overhead(
         bytes: Only peaks of memory, next to their predictions.
         scale: Multiply the number of rounds by this.
         write: Measure everything and publish it: results, and the tables in docs/overhead.md.
-        check: Measure nothing; fail if the tables in docs/overhead.md are not those of the results.
+        check: Measure nothing; fail if the tables in docs/overhead.md do not match the results.
     """
     given = {"memory": memory, "growth": growth, "profile": profile, "bytes": bytes}
     parts = [name for name, is_given in given.items() if is_given]
     if write and (parts or check or scale < 1):
         raise InvalidOption(
-            f"--write publishes a complete run; accepted is it without {', '.join(f'--{name}' for name in given)} and --check, "
-            f"and with a --scale of 1 or more, not {scale:g}"
+            f"--write publishes a complete run; leave out {', '.join(f'--{name}' for name in given)} and --check, "
+            f"and give a --scale of 1 or more, not {scale:g}"
         )
     from benches.overhead import command, tables
 
@@ -176,7 +176,7 @@ def budget(*, write: Flag = False, check: Flag = False) -> int:
 
     Args:
         write: Put the table into docs/comparison.md, too.
-        check: Measure nothing; fail if the table in docs/comparison.md is not that of the results.
+        check: Measure nothing; fail if the table in docs/comparison.md does not match the results.
     """
     from benches.budget import command
 
@@ -190,12 +190,12 @@ def budget(*, write: Flag = False, check: Flag = False) -> int:
 def zoo(*, write: Flag = False, check: Flag = False) -> int:
     """Check tiny models of transformers, timm, torchvision and diffusers.
 
-    Each is built with random weights and its package's own checkpointing. The status is 1 when one cannot be checked, or a
-    budget is not kept.
+    Each is built with random weights and its package's own checkpointing. The status is 1 if one cannot be checked, a budget
+    is not kept, or a predicted peak is off by more than 5%.
 
     Args:
         write: Publish results/zoo-cpu.json, and the table of docs/zoo.md.
-        check: Check no model; fail when docs/zoo.md has another table than the results.
+        check: Check no model; fail if the tables in docs/zoo.md do not match the results.
     """
     from reprise.zoo import publishing
 
@@ -208,7 +208,7 @@ def zoo(*, write: Flag = False, check: Flag = False) -> int:
 def layer(*, device: Device = "cuda", rounds: Rounds = 15, write: Flag = False) -> int:
     """Measure time and memory of a transformer layer on CUDA.
 
-    Recomputes nothing, the attention core, and all of it.
+    Once with nothing recomputed, once with the attention core, once with all of it.
 
     Args:
         device: CUDA device: cuda, cuda:1, ...
@@ -230,7 +230,7 @@ def offload(
 ) -> int:
     """Measure what OffloadModel costs on CUDA.
 
-    Compares copies that overlap with computation with copies that are waited for.
+    Compares copies that overlap with computation to copies that the host waits for.
 
     Args:
         device: CUDA device: cuda, cuda:1, ...

@@ -27,9 +27,9 @@ def report(
     Args:
         show: Print the failures of this implementation.
         law: With --show: of this law only.
-        results: With --show: from this run, not from the published results.
+        results: With --show: read this results file instead of the published results.
         write: Write the sections of README.md and docs that show verdicts and laws.
-        check: Fail if a section or a published script is not that of the results.
+        check: Fail if a section or a published script does not match the results.
     """
     from conformance.reports import report
 
@@ -49,7 +49,7 @@ def page(*, check: Flag = False) -> int:
     """Make the page of results, results/index.html.
 
     Args:
-        check: Write nothing; fail if the file is not the page of the published results.
+        check: Write nothing; fail if the page does not match the published results.
     """
     from conformance.page import page
 
@@ -62,7 +62,7 @@ def page(*, check: Flag = False) -> int:
 def replay(file: ResultsFile, /, *more: ResultsFile) -> int:
     """Run the scripts of a results file again.
 
-    Each runs in a process of its own. The status is 0 exactly if every script still shows its fault.
+    Each runs in a process of its own. The status is 0 if and only if every script still shows its fault.
 
     Args:
         file: Results of a run, or findings of a soak.
@@ -79,7 +79,7 @@ def merge(out: MergedFile, file: ResultsFile, /, *more: ResultsFile) -> int:
     The status is 1 if runs of the same versions have different verdicts.
 
     Args:
-        out: File to write; - only reports.
+        out: File to write; with -, nothing is written.
         file: Results of a run, or a merged file.
         more: Further files.
     """
@@ -128,13 +128,13 @@ def require_one(given: dict[str, bool], *, or_none: bool = False) -> None:
     """Raise InvalidOption unless one of these options was given."""
     there = [name for name, is_given in given.items() if is_given]
     if len(there) > 1:
-        raise InvalidOption(f"{' and '.join(there)} exclude each other; accepted is one of them")
+        raise InvalidOption(f"{' and '.join(there)} exclude each other; give one of them")
     if not there and not or_none:
         raise InvalidOption(f"one of {', '.join(given)} is required")
 
 
 def failed(faults: list[str]) -> int:
-    """Print these faults, empty ones apart, on standard error; 1 if there are any."""
+    """Print these faults on standard error, without empty ones. Returns 1 if there are any, else 0."""
     told = [fault for fault in faults if fault]
     sys.stderr.writelines(f"{fault}\n" for fault in told)
     return int(bool(told))

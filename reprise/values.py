@@ -12,12 +12,12 @@ from conformance.rows import option_values
 
 
 def _shown(value: Any) -> str | None:
-    """A default as help shows it; nothing for what is left out, empty or a flag."""
+    """A default as help shows it; None, so that help shows nothing, for a flag and for no default."""
     return None if value in (None, "", ()) or value is False else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def option(name: str | None = None, *, read: Callable[[str], Any] | None = None, metavar: str | None = None) -> Parameter:
-    """An option of one value, which ``read`` makes of its text, or refuses by ValueError."""
+    """An option of one value. ``read`` turns its text into the value, or raises ValueError."""
 
     def converted(_: type, tokens: Sequence[Token]) -> Any:
         assert read is not None
@@ -47,7 +47,7 @@ def _database_path(text: str) -> Path:
 
 def _workers(text: str) -> str:
     if text not in ("auto", "logical") and not text.isdecimal():
-        raise ValueError(f"it is {text}; accepted is a whole number, 0 or more, auto or logical")
+        raise ValueError(f"it is {text}; accepted are a whole number from 0 on, 'auto' and 'logical'")
     return text
 
 

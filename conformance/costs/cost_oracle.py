@@ -1,7 +1,7 @@
-"""What a program costs, predicted from the rules of nesting alone. No implementation is looked at, and nothing is run.
+"""What a program costs, predicted from the rules of nesting alone, without running anything.
 
-:func:`costs` replays the driver's requests on a program's trace: what is recomputed, how far, and what is alive when a
-node is due. Autograd is taken to run the nodes that a request needs in descending order of their creation.
+:func:`costs` replays the driver's requests on a program's trace: what is recomputed, how far, and what is alive when a node
+runs. It assumes that autograd runs the nodes that a request needs in reverse order of their creation.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from conformance.programs.program import Program
 class Costs:
     """Counts over forward and all requests.
 
-    ``calls`` of each region's function; ``begun`` and ``kernels``: operators that were called, and those of them that
-    ran to their end; ``saved`` by region what forward saved there, by the names used there; ``alive`` for each node in
-    the order of execution, how many tensors made inside regions exist when it is due, before it unpacks its own.
+    ``calls``: of each region's function. ``begun`` and ``kernels``: operators that were called, and those of them that ran to
+    their end. ``saved``: by region, the names of what forward saved there. ``alive``: for each node, in the order of execution,
+    how many tensors made inside regions exist when it runs, before it unpacks its own.
     """
 
     calls: Counter[str]

@@ -1,4 +1,4 @@
-"""A program's forward, followed without running it: what there is, and what is saved where (rules 1 and 2)."""
+"""A program's forward, followed without running it: its values, and what is saved where (rules 1 and 2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conformance.programs.generator.operators import (
 from conformance.programs.program import Line, Noted, Op, Program, Region, Statement
 
 Costs = tuple[str, tuple[str, ...]]
-# The kernel of an operator, and what its node saves, in this order: operands before the kernel runs, or what it gives, after.
+# The kernel of an operator, and what its node saves, in this order: operands, before the kernel runs; its results, after that.
 # "crosswise": each operand, if the other one requires grad.
 OPERATORS: dict[Operator, Costs] = {
     SIN: ("sin", ("operands",)),
@@ -32,8 +32,8 @@ OPERATORS: dict[Operator, Costs] = {
     DIFFERENCE: ("sub", ()),
     MATRIX_PRODUCT: ("mm", ("crosswise",)),
 }
-# Those that save last what does not require grad, whatever they are computed from: a "constant" that is made for them
-# before the kernel runs, or a "statistic" that the kernel gives besides its result.
+# Operators whose last saved tensor requires no grad, whatever their operands: a "constant" that is made before the kernel runs,
+# or a "statistic" that the kernel returns besides its result.
 SAVING_CONSTANTS: dict[Operator, Costs] = {
     uncounted("torch.nn.functional.layer_norm({0}, {0}.shape[1:])"): (
         "native_layer_norm",

@@ -23,8 +23,8 @@ class Collective:
 class Task:
     """What ranks are told to run: a program's text, on an implementation by its name, "" for plain.
 
-    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``seconds`` are the limit
-    after which a rank writes down where it stands.
+    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. After ``seconds`` a rank
+    writes down its stack.
     """
 
     source: str
@@ -38,8 +38,8 @@ class Task:
 class Answer:
     """What one rank observed; ``collectives`` and ``kept`` are empty where the task does not count.
 
-    ``raised`` is the moment at which the program raised, on a clock that all ranks of a machine share. ``kept`` has, for each
-    note of what the program holds, how many storages the functions of regions made that are alive beside it.
+    ``raised`` is the time at which the program raised, on a clock that all ranks of a machine share. ``kept`` has, for each
+    note of what the program holds, how many storages that regions' functions made are alive besides.
     """
 
     rank: int
@@ -49,14 +49,14 @@ class Answer:
     kept: dict[str, int] = field(default_factory=dict)
 
     def issued(self, *places: Place) -> Counter[str]:
-        """How many collectives of each name were issued at these times, at any without one."""
+        """How many collectives of each name were issued in these places, by default in all."""
         return Counter(one.name for one in self.collectives if not places or one.place in places)
 
 
 class WorldEnded(Exception):
     """A rank gave no answer in time, or ended: the world is gone, and the next task gets a new one.
 
-    ``hangs`` tells the two apart, ``told`` says which ranks, and where each of them stood.
+    ``hangs`` distinguishes the two; ``told`` says which ranks, and what each was executing.
     """
 
     def __init__(self, told: str, *, hangs: bool) -> None:

@@ -39,7 +39,7 @@ KEPT = Cause("what regions made is alive on a rank that does not hold it", "leak
 
 @dataclass(frozen=True)
 class Reordered:
-    """A program whose sums over ranks may be taken in another order, as where an entry lies in its bucket decides."""
+    """A program whose sums over ranks may be taken in another order, which depends on an entry's place in its bucket."""
 
     source: str
     sums: Sums
@@ -61,7 +61,7 @@ class RankCase(Case):
 
 @dataclass
 class RankedCase:
-    """One program under one implementation in a world of ``size`` ranks; ``plainly`` and ``run`` give the answers of all."""
+    """One program under one implementation in a world of ``size`` ranks; ``plainly`` and ``run`` return all ranks' answers."""
 
     program: Comparable
     implementation: Implementation
@@ -69,7 +69,7 @@ class RankedCase:
     run: Run
     plainly: Run
     names: frozenset[str]
-    subject: str  # by which name ranks find the implementation
+    subject: str  # the name by which ranks find the implementation
     options: dict[str, Any] = field(default_factory=dict)
     counts: bool = False
 
@@ -117,14 +117,14 @@ class RankedCase:
 
     @property
     def first_error(self) -> int | None:
-        """The rank that raised first and where plain raises nothing: others may raise because it has left their group."""
+        """The first rank that raised although plain does not: others may raise only because it left their group."""
         failed = [one for one, plain in zip(self.seen, self.plain, strict=True) if one.raised and not plain.raised]
         return min(failed, key=lambda one: one.raised).rank if failed else None
 
     def equals_plain(self) -> None:
         """On each rank every note equals plain's. The verdict of an error is that of the rank which raised first."""
         first = self.first_error
-        for rank in sorted(range(self.size), key=lambda rank: rank == first):  # what others show in silence is worse
+        for rank in sorted(range(self.size), key=lambda rank: rank == first):  # a silent difference on another rank is worse
             case = self.ranks[rank]
             if rank == first or case.answer.observation.error is None or case.plain.error is not None:
                 with on_rank(rank):
@@ -133,7 +133,7 @@ class RankedCase:
                 self.noted_as_plain(rank)
 
     def noted_as_plain(self, rank: int) -> None:
-        """What a rank noted before it came back with an error of another's making equals plain's."""
+        """What a rank noted before another rank's error reached it equals plain's."""
         case = self.ranks[rank]
         for label, value in case.answer.observation.notes.items():
             if found := difference(case.plain.notes.get(label), value, label, terms=case.terms, scale=case.scale):
@@ -148,7 +148,7 @@ class RankedCase:
         return True
 
     def same_on_all_ranks(self, *labels: str) -> None:
-        """These notes are there, and equal to the last bit on all ranks: each takes the same sums of the same numbers."""
+        """These notes exist and are equal to the last bit on all ranks, which take the same sums of the same numbers."""
         first = self.seen[0].observation.notes
         for answer in self.seen[1:]:
             for label in labels:
@@ -163,12 +163,12 @@ class RankedCase:
         return self.seen[rank].issued(*places)
 
     def issues(self, due: Counter[str], rank: int, *places: Place, whole: Counter[str], why: str) -> None:
-        """A rank issues these collectives at these times, and no others; the ``whole`` program issues those."""
+        """A rank issues these collectives in these places, and no others; ``whole`` has those of the whole program."""
         if not whole:
             raise ValueError(f"the program issues no collective:\n{self.program.source}")
         if (found := self.issued(rank, *places)) != due:
             when = f" in {' and '.join(places)}" if places else ""
-            told = f"rank {rank} issues {_listed(found)}{when}; due {why}: {_listed(due)}"
+            told = f"rank {rank} issues {_listed(found)}{when}; expected, {why}: {_listed(due)}"
             raise Diverges(told, Measured("kernels", tuple(sorted(whole.items()))), COUNTED)
 
     def in_one_order(self) -> None:
@@ -198,7 +198,7 @@ def _listed(counts: Counter[str]) -> str:
 
 @contextmanager
 def on_rank(rank: int) -> Iterator[None]:
-    """Say in a verdict which rank it is of."""
+    """Name the rank in a verdict's detail."""
     try:
         yield
     except Judged as judged:

@@ -14,15 +14,15 @@ from conformance.meters.meter import Meter, Storages, watching
 from conformance.programs.notes import Role
 
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
-# Operators of these namespaces that issue nothing, or that stand for another one that is counted when it is reached.
+# Operators of these namespaces that issue nothing, or that call another one, which is counted instead.
 SILENT = frozenset({"wait_tensor", "wrap_tensor_autograd", "monitored_barrier_"})
 
 
 class Collectives(Meter):
-    """The collectives that torch's dispatcher is asked for, as c10d itself and what is built on it ask for them.
+    """The collectives that torch's dispatcher sees, whether c10d or something built on it issues them.
 
-    One is issued in the recomputation if a region's function runs that has been called before, in backward if autograd runs
-    and no such function does, else in forward.
+    A collective counts as the recomputation's if autograd and a region's function are running, as backward's if only autograd
+    is, else as forward's.
     """
 
     def __init__(self) -> None:
@@ -39,13 +39,13 @@ class Collectives(Meter):
 
     @property
     def place(self) -> str:
-        """When it is now."""
+        """The place to which a collective counts now."""
         if torch._C._current_graph_task_id() == -1:
             return "forward"
         return "recomputation" if self.again else "backward"
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of a region; whatever autograd has it do is its recomputation."""
+        """The function of a region; while autograd runs, a call of it is a recomputation."""
 
         @functools.wraps(function)
         def entered(*args: Any, **kwargs: Any) -> Any:
@@ -66,12 +66,12 @@ class Collectives(Meter):
 
 
 def _bytes(result: Any) -> int:
-    """The bytes of the tensors that a collective gives."""
+    """The bytes of the tensors that a collective returns."""
     return sum(one.numel() * one.element_size() for one in tree_leaves(result) if isinstance(one, torch.Tensor))
 
 
 class RegionStorages(Storages):
-    """How many storages that functions of regions made are alive, where the program notes all that it holds."""
+    """How many storages that functions of regions made are alive whenever the program notes all that it holds."""
 
     @property
     def counts(self) -> dict[str, int]:

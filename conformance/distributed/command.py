@@ -24,14 +24,14 @@ from conformance.rows.results_file import ROOT, Row, is_unexpected
 from impls import Implementation
 
 Say = Callable[[str], None]
-LIKE = "nested"  # by whose claims something is judged that declares nothing
-MANY = 4  # so many lines of what was found are told
-SHOWN = 10  # so many failures are told
+LIKE = "nested"  # by its claims, implementations without a declaration are judged
+MANY = 4  # lines of a verdict's detail that are printed, at most
+SHOWN = 10  # failures that are printed, at most
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is judged: implementations by name, or the installed ``peers``; of these and of the laws those with ``words``."""
+    """What is judged: implementations by name, or the installed ``peers``. ``words`` select among them and among laws."""
 
     impl: Sequence[str] = ()
     peers: bool = False
@@ -39,7 +39,7 @@ class Choice:
     words: str | None = None
 
     def implementations(self) -> list[Implementation]:
-        """Raises InvalidOption for one that is not there, or of another kind."""
+        """The implementations. Raises InvalidOption for one that is unknown, or of another kind."""
         if self.impl:
             try:
                 return [impls.find(name, "checkpoint") for name in dict.fromkeys(self.impl)]
@@ -50,7 +50,7 @@ class Choice:
         return [impls.get(name) for name in impls.names("checkpoint")]
 
     def claims(self, implementation: Implementation) -> Implementation:
-        """By whose claims an implementation is judged."""
+        """The implementation by whose claims this one is judged."""
         if implementation.declared:
             return implementation
         try:
@@ -59,7 +59,7 @@ class Choice:
             raise InvalidOption(f"--like: {error}") from error
 
     def pairs(self) -> list[tuple[RankedLaw, Implementation]]:
-        """The laws, and the implementations that they judge. Raises InvalidOption when there are none."""
+        """The selected pairs of law and implementation. Raises InvalidOption if there are none."""
         wanted = [] if self.words is None else self.words.split(" or ")
         if any(" " in one.strip() for one in wanted):
             raise InvalidOption(f"-k is {self.words!r}; with --ranks, accepted are parts of names with 'or' between them")
@@ -85,7 +85,7 @@ def _named(wanted: Sequence[str], *names: str) -> bool:
 
 
 def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path | None, say: Say) -> int:
-    """Judge; the exit status, 0 exactly if every verdict is the declared one."""
+    """Judge. Returns the exit status: 0 if and only if every verdict is the declared one."""
     if profile not in PROFILES:
         raise InvalidOption(f"--profile is {profile}; with --ranks, accepted are {', '.join(PROFILES)}")
     pairs = choice.pairs()
@@ -107,7 +107,7 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
 
 
 def _by_reference(choice: Choice) -> Iterator[tuple[str, Implementation]]:
-    """Implementations that ranks find by another name than their own."""
+    """Implementations that ranks find by a name other than their own."""
     for name in choice.impl:
         if (found := impls.find(name, "checkpoint")).name != name:
             yield name, found
@@ -115,7 +115,7 @@ def _by_reference(choice: Choice) -> Iterator[tuple[str, Implementation]]:
 
 @contextmanager
 def ends_when_asked() -> Iterator[None]:
-    """A request to end is an exit, so that no rank and no file is left behind."""
+    """Exit on SIGTERM, so that no rank and no file is left behind."""
 
     def end(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -147,7 +147,7 @@ def write(path: Path, header: dict[str, Any], rows: Sequence[Row]) -> None:
 
 
 def summary(rows: Sequence[Row], path: Path, seconds: float, worlds: int) -> list[str]:
-    """The end of a run: what is kept, what is not as declared, and where it is shown."""
+    """The end of a run: what is kept, what is not as declared, and where the results are."""
     unexpected = [row for row in rows if is_unexpected(row)]
     lines = ranking.lines(rows)
     lines += [f"  {row['impl']}, {row['law']}: {row['verdict']}, declared {row['expected']}" for row in unexpected[:SHOWN]]

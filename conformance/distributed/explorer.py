@@ -27,7 +27,7 @@ SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller
 
 
 class RankedExplorer(Explorer):
-    """Holds implementations to laws in a world. ``found_as`` has the names by which ranks find them, if not their own."""
+    """Judges implementations in a world. ``found_as`` has the names by which ranks find them, if these are not their own."""
 
     def __init__(self, world: World, profile: Profile, seed: int, found_as: Mapping[str, str] | None = None) -> None:
         super().__init__("cpu", profile, seed)
@@ -41,7 +41,7 @@ class RankedExplorer(Explorer):
         return self.answers[task]
 
     def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:
-        """The programs of a law; those that nest take an argument of that name, which is False where that is not claimed."""
+        """The programs of a law; if an implementation does not claim nesting, their argument ``nested`` is False."""
         drawn = law.strategies(claims)
         return [*drawn] if law.may_nest(claims) else [nesting(one, allowed=False) for one in drawn]
 
@@ -73,7 +73,7 @@ class RankedExplorer(Explorer):
         return {**replace(result, program=None).row(), "program": self.script(result), "ranks": self.world.size}
 
     def script(self, result: Result) -> str:
-        """The script of a result; where programs are made smaller, with all left out that its fault does not need."""
+        """The script of a result; if programs are to be made smaller, without anything that its fault does not need."""
         options = result.written_options()
         shrinks = self.profile.shrink_declared or not result.as_declared
         if result.program is None or result.verdict is Verdict.HANGS or not shrinks:

@@ -1,7 +1,7 @@
 """One rank of a world: ``torch.distributed.run`` starts it, and it runs the programs that the judge sends.
 
-Each program has a process group of its own. A rank whose program raises leaves its group, so that a rank that waits for it
-comes back with an error, and both are ready for the next program.
+Each program has a process group of its own. A rank whose program raises leaves its group. A rank that waits for it then gets an
+error, and both are ready for the next program.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
 ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
-LEAVES_AFTER = 1.0  # seconds in which others may come to their ends before a rank leaves the group
+LEAVES_AFTER = 1.0  # seconds in which others may finish before a rank leaves the group
 # What takes long to import is imported before the first limit.
 SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
-GROUP_SECONDS = 3600  # far above a task's limit: a rank that waits is found by the judge, which knows where it stands
+GROUP_SECONDS = 3600  # far above a task's limit: it is the judge that finds a rank that hangs
 
 
 class _Text:
-    """A program of which nothing is left but its text."""
+    """A program of which only the text was sent."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -57,7 +57,7 @@ def subject_of(task: Task) -> Any:
 
 
 def observe(task: Task, rank: int) -> Answer:
-    """Run a program in the process group that is there."""
+    """Run a program in the present process group."""
     collectives, kept = Collectives(), RegionStorages()
     meters = (collectives, kept) if task.counts else ()
     share = min(1.0, SECONDS_PER_CASE / task.seconds)  # the judge may give a program longer than a case takes
@@ -68,7 +68,7 @@ def observe(task: Task, rank: int) -> Answer:
 
 
 def _sent(answer: Answer) -> bytes:
-    """An answer as bytes; an error that cannot be sent is told in words, as RuntimeError."""
+    """An answer as bytes; an error that cannot be sent becomes a RuntimeError with its text."""
     try:
         pickle.loads(text := pickle.dumps(answer))
     except Exception:
@@ -81,7 +81,7 @@ def _sent(answer: Answer) -> bytes:
 
 
 def _answered(task: Task, rank: int) -> bytes:
-    """The answer to a task; a fault of the suite, as text, where there is none."""
+    """The answer to a task, or the text of an error in the suite."""
     try:
         return _sent(observe(task, rank))
     except Exception:  # noqa: BLE001 - whatever it is, the judge ends with it
@@ -89,7 +89,7 @@ def _answered(task: Task, rank: int) -> bytes:
 
 
 def _received(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
-    """Take tasks as they come; the rank ends with the judge, wherever it stands."""
+    """Receive tasks as they come; the rank ends with the judge, whatever it is executing."""
     try:
         while True:
             tasks.put(connection.recv())
@@ -114,7 +114,7 @@ def serve(connection: Connection, traces: Path) -> None:
             group.wait([f"ready {one}" for one in range(size)])
             answer = _answered(task, rank)
             group.set(f"ended {rank}", "")
-            with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves
+            with suppress(dist.DistStoreError):  # ranks that wait for this one get an error when it leaves
                 group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=LEAVES_AFTER))
             dist.destroy_process_group()
             faulthandler.cancel_dump_traceback_later()
@@ -122,7 +122,7 @@ def serve(connection: Connection, traces: Path) -> None:
 
 
 def main() -> None:
-    """Be the rank that the environment says."""
+    """Run as the rank that the environment names."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     for name in SLOW:

@@ -1,4 +1,4 @@
-"""A verdict as a script that ``torchrun --nproc-per-node N`` shows, with torch and the implementation alone."""
+"""Renders a verdict as a script for ``torchrun --nproc-per-node N`` that needs only torch and the implementation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Smaller:
-    """A smaller program, of which the text is all that there is beside the sums of the whole one."""
+    """A smaller program: its text, with the sums and arguments of the whole one."""
 
     source: str
     sums: Any
@@ -45,7 +45,7 @@ class Smaller:
 
 
 def script(result: Result, ranks: int, options: str = "") -> str:
-    """The program of a result as a script, "" if it has none. What it cannot measure it says at its head."""
+    """The program of a result as a script, "" if it has none. If it cannot measure what the law does, its head says so."""
     if result.program is None:
         return ""
     about = f"{result.implementation.name}, law {result.law.name}. {result.law.statement}"
@@ -61,7 +61,7 @@ def script(result: Result, ranks: int, options: str = "") -> str:
 
 
 def _tail(measured: Measured, result: Result) -> str:
-    """What starts the process group, runs the program, and ends with the status."""
+    """The code that starts the process group, runs the program, and ends with the status."""
     due = {str(label): number for label, number in measured.due}
     arguments: dict[str, Any] = {
         "judged": ast.Name("checkpoint", ast.Load()),
@@ -80,7 +80,7 @@ def _tail(measured: Measured, result: Result) -> str:
 
 
 def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller], bool]) -> str:
-    """The script of the smallest program that still ``shows`` the fault, of those that leaving something out gives."""
+    """The script of the smallest program found that still ``shows`` the fault, by leaving things out step by step."""
     assert result.program is not None
     bound, best, tried = binding(result.implementation, options), result, 0
     improved = True

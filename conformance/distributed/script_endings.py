@@ -1,6 +1,6 @@
 """How scripts for ranks end: functions whose bodies come after the program, one for each thing that a law measures.
 
-Each rank runs them after ``torchrun`` has started it, and ends with status 1 if it sees the fault; so does torchrun then.
+Each rank that ``torchrun`` starts runs one, and ends with status 1 if it sees the fault; torchrun then fails, too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def same(run: Run, judged: Any, label: str) -> None:
 
 
 def counts(run: Run, judged: Any, due: dict[str, int]) -> None:
-    """A rank issues the collectives that are due; without any that are due, all ranks issue the same ones."""
+    """A rank issues the collectives in ``due``; if that is empty, all ranks issue the same ones."""
     issued: list[str] = []
 
     class Watch(TorchDispatchMode):

@@ -1,7 +1,7 @@
 """A world of ranks on this machine: started once by ``torch.distributed.run``, it runs many programs.
 
-The launcher chooses its ports, and ranks speak to the judge through a socket in a directory of its own, so that worlds do not
-meet. A rank that stays behind or ends takes its world with it; the next program starts another.
+The launcher chooses its ports, and ranks talk to the judge through a socket in a directory of its own, so that worlds do not
+interfere. If a rank hangs or ends, the whole world is ended, and the next program starts another.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from conformance.distributed import rank as rank_module
 from conformance.distributed.answer import Answer, Task, WorldEnded
 from conformance.rows.results_file import ROOT
 
-START_SECONDS = 300  # in which ranks import torch and what takes longest of it
-GRACE = 2.0  # seconds after the limit in which a rank has written where it stands
-END_SECONDS = 10  # in which the launcher ends when its ranks have
+START_SECONDS = 300  # in which ranks import torch and its slowest modules
+GRACE = 2.0  # seconds after the limit in which a rank can write its stack
+END_SECONDS = 10  # in which the launcher ends after its ranks
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
-DEEP = 12  # so many frames of a rank that hangs are told
+DEEP = 12  # frames that are shown of a rank that hangs, at most
 
 
 class World:
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, size: int, *, seconds: float = 15.0) -> None:
         if size < 1:
-            raise ValueError(f"the number of ranks is {size}; it must be 1 at least")
+            raise ValueError(f"the number of ranks is {size}; it must be at least 1")
         self.size, self.seconds = size, seconds
         self.started = 0  # so many worlds so far
         self._launcher: subprocess.Popen[bytes] | None = None
@@ -54,7 +54,7 @@ class World:
         self.close()
 
     def run(self, task: Task) -> list[Answer]:
-        """The answers of all ranks, in their order. Raises WorldEnded when one does not answer, or ends."""
+        """The answers of all ranks, in their order. Raises WorldEnded if one does not answer, or ends."""
         if self._launcher is None:
             self._start()
         task = replace(task, seconds=self.seconds)
@@ -69,7 +69,7 @@ class World:
 
     @contextmanager
     def limited(self, seconds: float) -> Iterator[None]:
-        """Another limit for the programs that run meanwhile."""
+        """Set another limit for programs that run inside."""
         before, self.seconds = self.seconds, seconds
         try:
             yield
@@ -92,7 +92,7 @@ class World:
 
     @staticmethod
     def _end_launcher(launcher: subprocess.Popen[bytes]) -> None:
-        """End it in the way that lets it end ranks which have not said who they are."""
+        """End it by SIGTERM, so that it also ends ranks whose process ids are not known here yet."""
         with suppress(ProcessLookupError):
             launcher.send_signal(signal.SIGTERM)
         try:
@@ -119,17 +119,17 @@ class World:
         paths = [str(ROOT), *filter(None, (str(Path(one or ".").resolve()) for one in sys.path))]
         environment = {**os.environ, **ours, **threads, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
         options = ["--standalone", f"--nproc-per-node={self.size}", "--monitor-interval=0.2", "-m", rank_module.__name__]
-        with (path / "launcher.txt").open("wb") as told:  # a session of its own: an interrupt of the terminal is the judge's
+        with (path / "launcher.txt").open("wb") as told:  # a session of its own, so that the terminal interrupts only the judge
             return subprocess.Popen(
                 [sys.executable, "-m", "torch.distributed.run", *options],
                 env=environment, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True,
             )  # fmt: skip
 
     def _accept(self, listener: Listener, path: Path) -> None:
-        """Wait until every rank has said who it is."""
+        """Wait until every rank has connected."""
         assert self._launcher is not None
         end = time.monotonic() + START_SECONDS
-        listener._listener._socket.settimeout(0.2)  # type: ignore[attr-defined]  # accept() would wait for one that has ended
+        listener._listener._socket.settimeout(0.2)  # type: ignore[attr-defined]  # else accept() would wait for a rank that has ended
         while len(self._ranks) < self.size:
             if self._launcher.poll() is not None or time.monotonic() > end:
                 text = (path / "launcher.txt").read_text(errors="replace")
@@ -140,7 +140,7 @@ class World:
                 self._ranks[rank], self._pids[rank] = connection, pid
 
     def _answers(self) -> list[Answer]:
-        """Of all ranks, or WorldEnded."""
+        """The answers of all ranks. Raises WorldEnded."""
         numbers = {connection: rank for rank, connection in self._ranks.items()}
         found: dict[int, Answer] = {}
         end = time.monotonic() + self.seconds + GRACE
@@ -158,13 +158,13 @@ class World:
         return [found[rank] for rank in range(self.size)]
 
     def _standing(self, behind: Sequence[int]) -> str:
-        """Where ranks that have not answered stand."""
+        """The stacks of ranks that have not answered."""
         assert self._directory is not None
-        told = [f"no answer in {self.seconds:g} seconds of {_ranks(behind)} of {self.size}"]
+        told = [f"no answer in {self.seconds:g} seconds from {_ranks(behind)} of {self.size}"]
         for rank in behind:
             text = (Path(self._directory.name) / f"{rank}.txt").read_text(errors="replace")
             frames = [f"  {one['file']}:{one['line']} in {one['name']}" for one in _FRAME.finditer(_main_thread(text))]
-            told += [f"rank {rank}:", *(frames[:DEEP] or ["  it has not written where it stands"])]
+            told += [f"rank {rank}:", *(frames[:DEEP] or ["  it has not written its stack"])]
         return "\n".join(told)
 
     def _status(self, rank: int) -> str:
@@ -190,7 +190,7 @@ def _loaded(data: bytes) -> Answer:
 
 
 def _main_thread(text: str) -> str:
-    """What faulthandler wrote of the thread that ran the program: it is told last, with the newest call first."""
+    """What faulthandler wrote about the thread that ran the program: it comes last, with the newest call first."""
     return text.rpartition("most recent call first):\n")[2]
 
 

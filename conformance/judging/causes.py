@@ -1,6 +1,6 @@
 """The cause in a row: what was observed, without numbers and names of this case, so that reports can group laws by it.
 
-Where what was observed tells by itself what it does to a user, the cause has that effect, too.
+A cause also has an effect, if what was observed says by itself what it does to a user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Cause:
 NONE = Cause("")
 _RECOMPUTED = Cause("more or fewer recomputed tensors are alive than expected", "leaked or late memory")
 _HOOKS = Cause("hooks around the program see more or fewer tensors than expected")
-# By what decided a verdict, as Measured has it.
+# By what decided a verdict (Measured.what).
 MEASURED = {
     "alive": Cause("more or fewer storages are alive than expected", "leaked or late memory"),
     "inside": _RECOMPUTED,
@@ -43,7 +43,7 @@ WORDS, WIDTH = 9, 100
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two values of a note differ, and in what: "missing", "extra", "values", or the name of what a tensor is."""
+    """Where two values of a note differ, and in what: "missing", "extra", "values", or the name of a tensor's property."""
 
     path: str
     what: str
@@ -52,16 +52,16 @@ class Difference:
 
     @property
     def of_values(self) -> bool:
-        """Whether values differ, not what a tensor is."""
+        """Whether values differ, and not a tensor's properties."""
         return self.what in ("missing", "extra", "values")
 
     def told(self, due: str = "plain") -> str:
-        """The difference in words, between what is ``due`` and what is here."""
+        """The difference in words; ``due`` names the side that is expected."""
         return f"{self.path}: {'' if self.of_values else f'{self.what} '}{due} {self.expected}, here {self.seen}"
 
 
 def noted(note: Note, found: Difference) -> Cause:
-    """Of a note that differs from plain's."""
+    """The cause for a note that differs from plain's."""
     if note.role.has_gradients:
         told = {"missing": "a gradient is missing", "extra": "there is a gradient where plain has none"}
         return Cause(told.get(found.what, "a gradient differs from plain's"), "wrong gradient")
@@ -72,28 +72,28 @@ def noted(note: Note, found: Difference) -> Cause:
 
 
 def left_behind(error: BaseException) -> Cause:
-    """Of a wrong gradient that is there after an error."""
+    """The cause for a wrong gradient that an error left."""
     return Cause(f"raised {type(error).__name__}, but left a gradient that is wrong", "wrong gradient")
 
 
 def unexpected(note: Note) -> Cause:
-    """Of a note that is not what the program itself expects."""
+    """The cause for a note that is not what the program itself expects."""
     return Cause(f"what is noted as '{_called(note.about)}' is not what the law expects")
 
 
 def _called(label: str) -> str:
-    """A label without the number that it ends with, and without others."""
+    """A label without the number at its end, and with "…" for other numbers."""
     *words, last = label.split(" ")
     return re.sub(r"\d+", "…", " ".join([*words, *([] if words and last.isdigit() else [last])]))
 
 
 def raised(error: BaseException) -> Cause:
-    """The cause of an error: its type and how its message begins, names and numbers of this case left out."""
+    """The cause for an error: its type and the beginning of its message, without names and numbers of this case."""
     words = _PARTICULAR.sub("…", (str(error).splitlines() or ["(no message)"])[0]).split()
     return Cause(f"raised {type(error).__name__}: {' '.join(words[:WORDS])}{' …' * (len(words) > WORDS)}")
 
 
 def shortened(detail: str) -> Cause:
-    """The cause of any other message: its first sentence, what is in brackets or quotes and numbers left out."""
+    """The cause for any other message: its beginning, without numbers and what is in brackets or quotes."""
     first = detail.partition("\n")[0].partition(", in ")[0]
     return Cause(textwrap.shorten(_PARTICULAR.sub("…", first), WIDTH, placeholder=" …"))

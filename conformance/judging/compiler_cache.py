@@ -1,4 +1,4 @@
-"""Where a compiler keeps what it has made: in a directory of the run's own, not among the user's, and gone with the run."""
+"""Where compilers cache what they make: in a directory of the run, not in the user's, which is removed with the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "reprise_compiled_"
 
 @contextmanager
 def own_compiler_cache() -> Iterator[str]:
-    """The directory that inductor writes to inside, also in processes that are started meanwhile, which keep no others."""
+    """Make inductor write to a new directory inside, also in processes that are started there. Yields its path."""
     path = tempfile.mkdtemp(prefix=PREFIX)
     own = {
         "TORCHINDUCTOR_CACHE_DIR": path,

@@ -1,8 +1,7 @@
 """Which kernels a process computes with: the instructions that torch, MKL and oneDNN may use, and on how many threads.
 
-The suite starts it for itself, as ``python -m conformance.judging.cpu_settings``: it tells those of its own process as JSON. A
-process that judges calls :func:`hold`, so that what the environment says of kernels holds for workers and sandboxes too, or
-ends them.
+The suite runs it as ``python -m conformance.judging.cpu_settings``, which prints the kernels of that process as JSON. A process
+that judges calls :func:`hold`, so that workers and sandboxes have the kernels that the environment asks for, or end.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ VARIABLE = "REPRISE_KERNELS"
 class Kernels:
     """What selects kernels: torch's CPU capability, MKL's code for its instruction set, threads, oneDNN.
 
-    MKL's number is 0 on processors that are not Intel's, 3 for SSE4.2, 5 for AVX2, more for AVX-512; None where there is no
-    MKL, or one that does not tell.
+    MKL's number is 0 on processors that are not Intel's, 3 for SSE4.2, 5 for AVX2, more for AVX-512; None if there is no MKL,
+    or one that does not say.
     """
 
     capability: str
@@ -41,7 +40,7 @@ def present() -> Kernels:
 
 
 def _mkl() -> int | None:
-    """What MKL answers when it chooses kernels; it has no public function that tells."""
+    """The number by which MKL chooses kernels, from a function of its own, as no public one returns it."""
     try:
         return int(ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).mkl_serv_cpu_detect())
     except (OSError, AttributeError):

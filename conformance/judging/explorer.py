@@ -1,4 +1,4 @@
-"""How an implementation is held to a law: draw programs, judge each, take the worst verdict, shrink what showed it."""
+"""How an implementation is judged by a law: draw programs, judge each, take the worst verdict, shrink its program."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from impls import Implementation, Kind
 
 
 def _claimed(claims: Implementation) -> tuple[Any, ...]:
-    """What programs may depend on."""
+    """The claims that programs may depend on."""
     return claims.name, claims.capabilities, frozenset((law, limit.verdict) for law, limit in claims.known.items())
 
 
 def declaration(law: Law, claims: Implementation) -> str:
-    """A digest of what the row of a law depends on in a declaration: the limits under other laws only if programs do."""
+    """A digest of the parts of a declaration that a law's row depends on: other laws' limits only if programs use them."""
     limit = claims.known.get(law.name)
     others = sorted((name, one.verdict) for name, one in claims.known.items()) if callable(law.programs) else []
     own = claims.expected(law.name, law.needs), None if limit is None else asdict(limit)
@@ -48,21 +48,21 @@ def _worst(outcomes: Iterable[Outcome]) -> Verdict:
 
 
 def _witness(outcomes: Iterable[Outcome]) -> Outcome:
-    """Of the outcomes with the worst verdict the one with the shortest program."""
+    """The outcome with the worst verdict and, among these, the shortest program."""
     return min(outcomes, key=lambda outcome: (-outcome.verdict.severity, len(outcome.program.source)))
 
 
 class Explorer:
-    """Holds implementations to laws. Programs and plain's runs are made once per law and shared by implementations."""
+    """Judges implementations by laws. Programs and plain's runs are made once per law and shared by implementations."""
 
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
         self.drawn: dict[tuple[Any, bool, float], list[Comparable]] = {}
         self.references: dict[str, Observation] = {}
-        self.found: list[Outcome] = []  # of the law that is being held
-        self.effect: Callable[[Case], None] | None = None  # what is declared in the place of that law
-        self.latest: tuple[float, int | None] = 1, None  # how many times the profile's cases, and of which seed, came last
+        self.found: list[Outcome] = []  # of the current law
+        self.effect: Callable[[Case], None] | None = None  # the effect that is declared under the current law
+        self.latest: tuple[float, int | None] = 1, None  # of the last draw: how many times the profile's cases, and the seed
 
     def reference(self, program: Comparable, device: str, kind: Kind) -> Observation:
         """Plain's run of the program."""
@@ -78,7 +78,7 @@ class Explorer:
         use: Callable[[Any], None],
         seed: int | None = None,
     ) -> None:
-        """Let Hypothesis draw programs, the same ones each time, and hand them over. What ``use`` raises ends it."""
+        """Let Hypothesis draw programs, the same ones each time, and call ``use`` with each. What ``use`` raises ends it."""
 
         @hypothesis.seed(self.seed if seed is None else seed)
         @settings(max_examples=cases, database=None, deadline=None, phases=phases, report_multiple_bugs=False,
@@ -98,14 +98,14 @@ class Explorer:
         times: float = 1,
         seed: int | None = None,
     ) -> None:
-        """Draw programs of a law: ``times`` as many as the profile says, of the run's seed or another."""
+        """Draw programs of a law: ``times`` as many as in the profile, with the run's seed or another."""
         strategies = self.strategies(law, claims)
         cases = max(1, round(self.profile.cases * law.effort * claims.share * times / len(strategies)))
         for strategy in strategies:
             self.given(strategy, cases, phases, use, seed)
 
     def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:
-        """The programs that a law is about, without those that nest where that is neither needed nor claimed."""
+        """The programs that a law is about, without those that nest if nesting is neither needed nor claimed."""
 
         def flat(program: Comparable) -> bool:
             return not self.reference(program, self.device, law.kind).nested
@@ -121,7 +121,7 @@ class Explorer:
             self.drawn.clear()
             self.references.clear()
             gc.collect()
-            gc.freeze()  # what torch and the suite made is not to be searched again at every collection
+            gc.freeze()  # so that collections need not search what torch and the suite made
         if key not in self.drawn:
             found: dict[str, Comparable] = {}
             try:
@@ -136,7 +136,7 @@ class Explorer:
         return self.drawn[key]
 
     def floor(self, law: Law, claims: Implementation) -> int:
-        """How many cases must prove something: fewer than the law says in proportion to the programs that are left out."""
+        """How many cases must prove something: the law's floor, reduced in proportion to the programs that are left out."""
         if law.may_nest(claims) and claims.share == 1:
             return law.floor
         left = len(self.programs(law, claims))
@@ -154,7 +154,7 @@ class Explorer:
             random.setstate(state)
 
     def outcomes(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
-        """The outcome of each program, up to the first that hangs twice: once may have been a machine that was busy."""
+        """The outcome of each program, up to the first that hangs twice: one hang may be due to a busy machine."""
         self.latest = 1, None
         found = self.found = []
         for program in self.programs(law, claims):
@@ -166,7 +166,7 @@ class Explorer:
         return found
 
     def settled(self, law: Law, claims: Implementation, outcomes: list[Outcome]) -> list[Outcome]:
-        """The outcomes. If too few prove anything because the call itself was refused, those count as refusals."""
+        """The outcomes. If too few prove anything because calls were refused, these outcomes count as refusals."""
         proof = sum(not outcome.vacuous for outcome in outcomes)
         if proof >= self.floor(law, claims) or not any(outcome.vacuous == CALL_REFUSED for outcome in outcomes):
             return outcomes
@@ -176,7 +176,7 @@ class Explorer:
         return refused if _worst(refused) is Verdict.REFUSES else outcomes
 
     def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
-        """Hold an implementation to a law, by the claims of that or another implementation."""
+        """Judge an implementation by a law, and by the claims of this or another implementation."""
         started = time.perf_counter()
         if implementation.kind != law.kind:
             raise ValueError(f"law {law.name} judges kind {law.kind!r}, {implementation.name!r} is of {implementation.kind!r}")
@@ -192,7 +192,7 @@ class Explorer:
             if self.profile.patience and implementation.declared and _worst(settled).severity < expected.severity:
                 outcomes = settled = self.patiently(law, judged, claims, expected)
             shown, worst = _witness(settled), _worst(settled)
-            # Each try of a program that hangs takes the whole limit, and a call that is refused is an outcome that agrees.
+            # Each try of a program that hangs takes the whole limit, and a refused call was an outcome that agrees.
             small = worst in (Verdict.AGREES, Verdict.HANGS) or settled is not outcomes
             if not small and (worst is not expected or self.profile.shrink_declared):
                 shown = self.shrink(law, judged, claims, shown)
@@ -204,7 +204,7 @@ class Explorer:
     def result(
         self, law: Law, judged: Implementation, claims: Implementation, outcomes: list[Outcome], shown: Outcome | None = None
     ) -> Result:
-        """What these outcomes give; ``shown`` is the one with the worst verdict that is told of."""
+        """The result of these outcomes; ``shown`` is the one with the worst verdict that the row shows."""
         otherwise = [outcome for outcome in outcomes if outcome.beyond]
         worst, shown = _worst(outcomes), shown or _witness(outcomes)
         if otherwise and shown.verdict is Verdict.DIVERGES:
@@ -217,7 +217,7 @@ class Explorer:
         expected = Verdict(claims.expected(law.name, law.needs))
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
-        known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
+        known = claims.known.get(law.name) if judged.declared else None  # else the limit is another implementation's
         agrees = worst is Verdict.AGREES
         return Result(
             law=law,
@@ -240,12 +240,12 @@ class Explorer:
         )
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
-        """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone.
+        """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it counts as gone.
 
-        Where its declaration names a seed under which it shows, the programs of that one come first.
+        If its declaration names a seed with which it shows, the programs of that seed come first.
         """
         limit = claims.known.get(law.name)
-        patience = self.profile.patience if limit else self.profile.patience / 10  # it may just lack a capability
+        patience = self.profile.patience if limit else self.profile.patience / 10  # else a capability is missing
         times = max(1.0, patience / (self.profile.cases * law.effort))
         judged: dict[str, Outcome] = {}
 
@@ -268,13 +268,13 @@ class Explorer:
         return self.found
 
     def size(self, program: Comparable, law: Law) -> tuple[int, int]:
-        """By what programs are compared when one is to be shown."""
+        """The key by which the smallest program is chosen."""
         return operations(program, self.device, law.kind), len(program.source)
 
     def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
-        """The smallest program found that gets the same verdict: of the fewest operations, and then of the shortest text.
+        """The smallest program found with the same verdict: by the number of operations, and then by the length of its text.
 
-        The programs that were judged last are drawn again, up to the first with that verdict, from which Hypothesis shrinks.
+        The last draw is repeated up to the first program with that verdict, which Hypothesis then shrinks.
         """
         best = witness
         least = self.size(witness.program, law)
@@ -298,6 +298,6 @@ class Explorer:
                 raise Found
 
         times, seed = self.latest
-        with suppress(Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):  # best has it
+        with suppress(Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):  # best has the result
             self.draw(law, claims, use, (Phase.generate, Phase.shrink), times, seed)
         return best

@@ -1,4 +1,4 @@
-"""A program in a process of its own, in which no device has been started yet: what is first done there can be seen."""
+"""Runs a program in a new process, in which no device has been started yet, so that first uses can be observed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from impls import Kind
 
 @dataclass(frozen=True)
 class _Text:
-    """A program of which nothing is left but its text."""
+    """A program of which only the text was sent."""
 
     source: str
 
 
 def in_a_fresh_process(case: Case) -> None:
-    """Run a case's program plainly and by its implementation, each in a process of its own, for the law to compare.
+    """Run a case's program under plain and under its implementation, each in a new process, for the law to compare.
 
-    The implementation is found by its name there. Raises the verdict of an error that plain does not raise, and Crashes when
-    the process ends. Leaves stay in the process, so what an error leaves in their gradients is not looked at.
+    The process finds the implementation by its name. Raises the verdict of an error that plain does not raise, and Crashes if
+    the process ends. Leaves stay in the process, so gradients that an error leaves are not checked.
     """
     case.plain = _observed("", case.kind, case.program.source, case.device, ())
     try:
@@ -47,7 +47,7 @@ def _observed(name: str, kind: Kind, source: str, device: str, options: tuple[tu
 
 
 def _observe(name: str, kind: Kind, source: str, device: str, options: tuple[tuple[str, Any], ...]) -> bytes:
-    """What one run shows; an error that cannot be sent is told in words, as RuntimeError."""
+    """What one run shows, as bytes; an error that cannot be sent becomes a RuntimeError with its text."""
     if name:
         subject = impls.find(name, kind).subject
         seen = execute(_Text(source), functools.partial(subject, **dict(options)) if options else subject, device, kind=kind)

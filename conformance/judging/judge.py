@@ -1,8 +1,8 @@
 """One case: a program runs under plain and under an implementation, and a law says whether what was seen is right.
 
-A law is a function of a :class:`Case`. It returns if the implementation keeps the law on that program and raises a
-:class:`~conformance.judging.verdicts.Judged` if not. An exception of the implementation is caught in one place, ``Case.run``,
-so that a fault of a law or of the suite is never taken for a verdict. ``explorer`` draws the programs and takes the worst case.
+A law is a function of a :class:`Case`. It returns if the implementation keeps the law on that program, and raises a
+:class:`~conformance.judging.verdicts.Judged` if not. An implementation's exception becomes a verdict only in ``Case.run``, so
+that a fault of a law or of the suite is never taken for one. ``explorer`` draws the programs and takes the worst case.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ INTERRUPTED = True  # whether a user's interrupt reaches this process
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether it is the user who interrupts the run: an interrupt of a program's own carries a word."""
+    """Whether the user interrupts the run: an interrupt that a program raises itself has arguments."""
     return INTERRUPTED and isinstance(error, KeyboardInterrupt) and not error.args
 
 
 def announce(seconds: int) -> None:
-    """Called with the limit when one begins, and with 0 when it ends. A sandbox worker replaces this to tell its parent."""
+    """Called with the limit when a limited time begins, and with 0 when it ends. A sandbox worker replaces this function."""
 
 
 @dataclass
@@ -75,10 +75,10 @@ class Observation:
     calls: Counter[str] = field(default_factory=Counter)
     nested: bool = False
     error: BaseException | None = None
-    of_an_operator: bool = False  # whether the error came out of one that the program called
+    of_an_operator: bool = False  # whether an operator that the program called raised the error
     leaves: tuple[torch.Tensor, ...] = ()
-    tried: list[Any] = field(default_factory=list)  # the leaves' gradients after each backward that the program lets fail
-    earlier: list[tuple[str, Any]] = field(default_factory=list)  # labels that were noted again, with what was noted before
+    tried: list[Any] = field(default_factory=list)  # the leaves' gradients after each backward that may fail
+    earlier: list[tuple[str, Any]] = field(default_factory=list)  # labels that were noted again, with their earlier values
 
     @property
     def gradients(self) -> list[Any]:
@@ -86,7 +86,7 @@ class Observation:
 
     @property
     def vacuous(self) -> bool:
-        """Whether no gradient is there that is not zero."""
+        """Whether all gradients are zero, or there are none."""
         return not any(isinstance(v, Seen) and bool((dense(v.values) != 0).any()) for v in _flat(self.gradients))
 
 
@@ -105,16 +105,16 @@ def _floating(value: Any) -> set[torch.dtype]:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether a frame, or one that it was called from, is of an import."""
+    """Whether a frame, or one of its callers, is that of an import."""
     return any(one.f_code.co_filename == _IMPORT_SYSTEM for one, _ in traceback.walk_stack(frame)) if frame else False
 
 
 @contextmanager
 def limited(seconds: int) -> Iterator[None]:
-    """Raise Timeout inside after that many seconds. Works on the main thread, and where Python code is reached.
+    """Raise Timeout inside after that many seconds. Works on the main thread, once Python code runs.
 
-    An import comes to its end first, if that takes no longer than the limit once more: a module that was cut off stays half
-    there, for every program after this one.
+    An import may end first, if that takes no longer than the limit again: a module whose import was cut off would stay half
+    loaded for all later programs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -149,10 +149,10 @@ def execute(
     *,
     wrapped: bool = True,
 ) -> Observation:
-    """Run a program once on ``subject``; what it raises is part of the observation. A ``share`` below 1 gets more time.
+    """Run a program once on ``subject``; what it raises is part of the observation. A ``share`` below 1 gives more time.
 
-    Meters wrap the functions of regions, and so does what counts calls. Without ``wrapped``, and in a program that compiles
-    them, the subject is given them as they are.
+    Meters, and the counter of calls, wrap the functions of regions. Without ``wrapped``, and in a program that compiles them,
+    the subject gets the functions themselves.
     """
     compiles = getattr(program, "compiles", False)
     seconds = SECONDS_PER_CASE + SECONDS_TO_COMPILE * compiles
@@ -160,14 +160,14 @@ def execute(
     calls = Calls()
     run = load(program)
     faults: list[Exception] = []
-    steps: list[str] = []  # steps that are alike note the same, and what is kept of each would count as a leak
+    steps: list[str] = []  # if a program has steps, earlier notes are not kept: they would count as a leak
 
     def note(label: str, value: Any = None) -> None:
         for meter in meters:
             try:
                 meter.at(label, value)
             except Exception as error:
-                faults.append(error)  # the suite's own: no verdict on whoever called the program
+                faults.append(error)  # the suite's own fault, which is no verdict
                 raise
         role = read(label).role
         if role is Role.LEAVES:
@@ -189,7 +189,7 @@ def execute(
         try:
             with limited(round(seconds / share)):
                 run(through, note, device)
-        except BaseException as error:  # an implementation's stop signal is no Exception
+        except BaseException as error:  # an implementation's stop signal need not be an Exception
             if is_users(error):
                 raise
             seen.of_an_operator = is_of_an_operator(error)
@@ -202,7 +202,7 @@ def execute(
 
 
 def plainly(program: Runnable, device: str, kind: Kind = "checkpoint") -> Observation:
-    """Run a program under plain, eagerly if it says how. Raises ValueError if it notes a label twice: a note would be lost."""
+    """Run a program under plain, eagerly if it compiles. Raises ValueError if it notes a label twice: a note would be lost."""
     seen = execute(getattr(program, "eager", program), REFERENCES[kind], device, kind=kind)
     if seen.earlier:
         labels = ", ".join(repr(label) for label in dict.fromkeys(label for label, _ in seen.earlier))
@@ -219,10 +219,10 @@ class Case:
     device: str
     options: dict[str, Any] = field(default_factory=dict)
     reference: Callable[[Any, str, Kind], Observation] = plainly
-    names: frozenset[str] = ALWAYS["checkpoint"]  # of which a refusal has one
+    names: frozenset[str] = ALWAYS["checkpoint"]  # one of which a refusal must contain
     recomputed: bool = False
-    begun: bool = False  # it has come to the end of its forward
-    refusal: str = ""  # of the call itself, before what the law is about
+    begun: bool = False  # whether it reached the end of its forward
+    refusal: str = ""  # the refusal of the call itself, before what the law is about
     failed: Observation | None = None  # the run that ended with an error of its own
     wrapped: bool = True  # whether meters are around the functions of regions
 
@@ -237,12 +237,12 @@ class Case:
 
     @property
     def terms(self) -> int:
-        """The number of terms in sums that may be taken in another order than plain's; 0 if values are compared bit for bit."""
+        """How many terms sums have that may be taken in another order than plain's; 0 if values are compared bit for bit."""
         return terms_in_any_order(self.program, self.implementation, self.device)
 
     @functools.cached_property
     def scale(self) -> float:
-        """The magnitude of what this program computes: of all that it notes under plain."""
+        """The largest value that this program computes, of all that it notes under plain."""
         return largest([*self.plain.notes.values()])
 
     @property
@@ -254,7 +254,7 @@ class Case:
 
     @property
     def blurred(self) -> bool:
-        """Whether rounding alone may change half of every gradient, so that nothing can be told."""
+        """Whether rounding alone may change every gradient by half, so that a comparison proves nothing."""
         dtypes = _floating(self.plain.gradients)
         return bool(self.terms and dtypes) and all(rounding(dtype, self.terms) > 0.5 for dtype in dtypes)
 
@@ -283,7 +283,7 @@ class Case:
         return from_error(seen.error, self.names, of_an_operator=seen.of_an_operator)
 
     def no_wrong_gradient(self, seen: Observation) -> None:
-        """After an error, each leaf's gradient is the last one noted, or plain's after its next backward, even a failed one."""
+        """After an error, each leaf's gradient is the last one noted, or plain's after its next (even failed) backward."""
         assert seen.error is not None
         mine = [value for label, value in seen.notes.items() if read(label).role is Role.GRADIENTS]
         theirs = [value for label, value in self.plain.notes.items() if read(label).role is Role.GRADIENTS]
@@ -305,10 +305,10 @@ class Case:
                 raise Diverges(told, Measured("left"), left_behind(seen.error))
 
     def equals_plain(self) -> Observation:
-        """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before.
+        """Every note but those of costs equals plain's; if plain raises, so does the implementation, and not before.
 
         It raises plain's error, or another that names what it is about. Values that were noted before a refusal equal plain's,
-        too; they need not require grad, as the refusal may be of that.
+        too, but need not require grad, as the refusal may be about that.
         """
         try:
             seen = self.seen
@@ -331,12 +331,12 @@ class Case:
                 self._compare(label, seen.notes[label])
             elif read(label).role is not Role.COST:
                 raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
-        for label, value in seen.earlier:  # of a function that notes, and runs again
+        for label, value in seen.earlier:  # noted by a function that ran again
             self._compare(label, value, when=", before it was noted again")
         return seen
 
     def equals_plain_unwrapped(self) -> Observation:
-        """As ``equals_plain``, with the functions of regions given as they are: no meter is around them.
+        """As ``equals_plain``, with the functions of regions themselves, without meters around them.
 
         The program counts their calls itself, if it can, in the note ``CALLS``.
         """
@@ -347,14 +347,14 @@ class Case:
         return seen
 
     def _compare(self, label: str, value: Any, view: Callable[[Any], Any] = lambda value: value, when: str = "") -> None:
-        """Raise Diverges if a note is not what plain has; costs need not be, nor what plain does not note."""
+        """Raise Diverges if a note differs from plain's. Costs may differ; labels that plain lacks are not compared."""
         if label in self.plain.notes and read(label).role is not Role.COST:
             expected = view(self.plain.notes[label])
             if found := difference(expected, view(value), label, terms=self.terms, scale=self.scale):
                 raise Diverges(f"{found.told()}{when}", cause=noted(read(label), found))
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
-        """True if the run equals plain's, False if it is refused. A refusal in forward is proof only if ``in_forward``."""
+        """True if the run equals plain's, False if it is refused. A refusal in forward is proof only with ``in_forward``."""
         try:
             self.equals_plain()
         except Refuses as refused:
@@ -365,7 +365,7 @@ class Case:
     def as_expected(self) -> Observation:
         """In a run without an error, each note "seen X" equals the note "expected X"; there is at least one.
 
-        Plain's own run says nothing here: where it is PyTorch's, it may fail in the same way.
+        Plain's own run is no reference here: if it is PyTorch's, it may fail in the same way.
         """
         try:
             seen = self.seen
@@ -390,7 +390,7 @@ class Case:
 class Outcome:
     """The verdict on one case, and its ``cause``. ``vacuous`` says why it proves nothing, if so; ``units`` are the case's.
 
-    ``beyond`` says in what a divergence is another one than the declared effect, if so.
+    ``beyond`` says how a divergence differs from the declared effect, if it does.
     """
 
     program: Comparable
@@ -411,7 +411,7 @@ def judge(
     gradients: bool,
     effect: Callable[[Case], None] | None = None,
 ) -> Outcome:
-    """Judge one case by one law; where it diverges, by the ``effect`` that was declared, too."""
+    """Judge one case by one law and, if it diverges, by the declared ``effect``, too."""
     try:
         check(case)
     except Judged as judged:
@@ -431,7 +431,7 @@ def judge(
 
 
 def _beyond(effect: Callable[[Case], None], case: Case) -> str:
-    """In what a case is not the declared effect; empty if it is just that."""
+    """How a case differs from the declared effect; "" if it does not."""
     try:
         effect(case)
     except Judged as judged:

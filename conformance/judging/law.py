@@ -1,4 +1,4 @@
-"""What a law is, how much of one is tried, and where all laws are."""
+"""What a law is, how many of its programs a profile tries, and the registry of all laws."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Programs = Drawn | Callable[[Implementation], Drawn]
 
 @dataclass(frozen=True)
 class Profile:
-    """How much is run: cases of a law, evaluations spent on shrinking, and whether declared limits are shrunk too.
+    """How much is run: cases of a law, evaluations spent on shrinking, and whether programs of declared limits are shrunk, too.
 
     A declared limit that does not show is reported as gone after ``patience`` cases (a tenth of that for a refusal that is
     expected because a capability is missing). A program of at most ``small`` operations is not shrunk further. An
-    ``exhaustive`` profile runs every program of a law that can enumerate them (``Law.every``).
+    ``exhaustive`` profile runs every program of laws that can enumerate them (``Law.every``).
     """
 
     cases: int
@@ -42,7 +42,7 @@ class Profile:
 
 PROFILES = {
     "quick": Profile(12, 150, False),
-    "round": Profile(25, 400, False, patience=0),  # one of many with other seeds: a limit that does not show says nothing
+    "round": Profile(25, 400, False, patience=0),  # one round of many: a limit that does not show in it means nothing
     "default": Profile(60, 200, True),
     "long": Profile(300, 200, True),
     "soak": Profile(1000, 1000, True),
@@ -54,19 +54,19 @@ PROFILES = {
 class Law:
     """A property of checkpointing.
 
-    - ``programs``: a strategy, or several that get the same share of the cases, and one each at least; or a function that
-      makes them from an implementation's claims.
+    - ``programs``: a strategy, or several that share the cases equally, with at least one each; or a function that makes them
+      from an implementation's claims.
     - ``needs``: capabilities; an implementation that lacks one is expected to refuse.
-    - ``floor``: the least number of cases that must prove something, or the law counts as not tested.
+    - ``floor``: how many cases must prove something; with fewer, the law counts as not tested.
     - ``gradients``, ``recomputes``: what a case must show to prove something: a gradient that is not zero, a function that
       is called more often than under plain.
     - ``effort``: scales the profile's number of cases. ``options`` are passed to the implementation's checkpoint.
     - ``kind``: the kind of implementation that the law judges.
     - ``devices``, ``at_least``, ``packages``, ``compiler``: the device types on which it is judged (empty: all), how many
-      devices of the type it takes, the packages besides torch that its programs import, and whether it takes one of C++.
+      devices of the type it needs, the packages besides torch that its programs import, and whether it needs a C++ compiler.
     - ``every``: all programs that can be drawn for an implementation, if they can be counted.
-    - ``effects``: by name, what an implementation that does not keep the law may declare to do instead, as checks.
-    - ``about``: names that the message of a refusal may use, besides those of capabilities and options.
+    - ``effects``: checks, by name, of what an implementation that does not keep the law may declare to do instead.
+    - ``about``: words by which a refusal may say what it is about, besides those of capabilities and options.
 
     Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
     """
@@ -93,11 +93,11 @@ class Law:
 
     @property
     def names(self) -> frozenset[str]:
-        """By which names a refusal may call what it is about."""
+        """The words by which a refusal may say what it is about."""
         return expected_names(self.kind, self.needs, self.options, self.about)
 
     def lacks(self, device: str) -> str:
-        """What is not here, of packages, or on this device for the law to be judged on it; "" if nothing."""
+        """What is missing for judging by the law here, on this device; "" if nothing is."""
         if missing := [name for name in self.packages if importlib.util.find_spec(name) is None]:
             return f"the package {missing[0]}"
         if self.compiler and not any(map(shutil.which, (os.environ.get("CXX") or "g++", "clang++", "cl"))):
@@ -109,11 +109,11 @@ class Law:
         return "" if there >= self.at_least else f"{self.at_least} devices of type {kind}, of which there is {there}"
 
     def may_nest(self, claims: Implementation) -> bool:
-        """Whether programs that nest belong to the law, when an implementation that makes these claims is held to it."""
+        """Whether an implementation with these claims is also judged by the law's programs that nest."""
         return self.kind != "checkpoint" or "nesting" in self.needs | claims.capabilities
 
     def strategies(self, claims: Implementation) -> tuple[SearchStrategy[Any], ...]:
-        """What the programs are drawn from when an implementation that makes these claims is held to the law."""
+        """The strategies that draw programs for an implementation with these claims."""
         drawn = self.programs(claims) if callable(self.programs) else self.programs
         return drawn if isinstance(drawn, tuple) else (drawn,)
 
@@ -140,11 +140,10 @@ def law(
     effects: Mapping[str, Callable[[Case], None]] | None = None,
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
-    """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
+    """Make a law, and a test of it, from a check. Its first docstring line is the statement; its module names the family.
 
-    ``effort`` scales the number of cases; ``devices``, ``at_least``, ``packages`` and ``compiler`` say where it is judged;
-    ``options`` are passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them,
-    ``effects`` what may be declared in the law's place.
+    ``family`` names another one. The other arguments are fields of :class:`Law`; ``options`` are passed to the implementation's
+    checkpoint.
     """
 
     def make(check: Callable[[Case], None]) -> Callable[..., None]:

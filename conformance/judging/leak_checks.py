@@ -13,12 +13,12 @@ from conformance.programs.notes import Role
 
 
 def nothing_kept(case: Case) -> Observation:
-    """The run equals plain's, and wherever the program notes what it holds, nothing else is alive."""
+    """The run equals plain's, and whenever the program notes what it holds, nothing else is alive."""
     return _run(case, (Role.HELD, Role.EMPTY, Role.END))
 
 
 def all_freed(case: Case) -> Observation:
-    """The run equals plain's, and where the program holds no graph, nothing of any is alive."""
+    """The run equals plain's, and whenever the program holds no graph, nothing of any graph is alive."""
     return _run(case, (Role.EMPTY, Role.END))
 
 
@@ -39,13 +39,13 @@ def _told(moment: Moment) -> str:
 
 
 def no_growth(case: Case) -> None:
-    """From the third note "step" on there are not more and more Python objects.
+    """From the third note "step" on, the number of Python objects does not keep growing.
 
-    All steps of a program are alike, so what one of them leaves behind the others do as well, and the number rises again
-    and again. Where it rises once and stays there, another thread of the process has made an object: one that waits with a
-    limit makes a lock for each time it waits.
+    All steps of a program are alike: if one leaves objects behind, the others do, too, and the number rises again and again. If
+    it rises only once, another thread of the process has made an object: a thread that waits with a limit makes a lock each
+    time.
     """
-    case.seen  # noqa: B018 - whatever is made once only is made here
+    case.seen  # noqa: B018 - objects that are made only once are made here
     growth, types = _growth(case)
     if keeps_growing(growth):
         told = f"from step to step the number of objects changes by {growth}{types}; expected: not at all"
@@ -53,7 +53,7 @@ def no_growth(case: Case) -> None:
 
 
 def _growth(case: Case) -> tuple[list[int], str]:
-    """How many objects there are more than at the third step, and of which types they are at the last."""
+    """How many more objects there are than at the third step, and the types of the additional ones at the last."""
     objects = Objects()
     case.run(objects)
     counts = objects.counts[2:]

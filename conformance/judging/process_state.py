@@ -1,4 +1,4 @@
-"""What a program leaves behind in the process must not decide the verdict on the next one."""
+"""Restores what a program changes in the process, so that it does not decide the verdict on the next program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _set(flags: tuple[Any, ...]) -> None:
 
 
 def _settings() -> tuple[Any, ...]:
-    """What belongs to the process, and not to a thread or to torch alone."""
+    """Settings of the whole process, torch's and Python's."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     return threads, precision, random.getstate(), gc.get_threshold(), sys.getprofile(), tuple(warnings.filters)
 
@@ -60,7 +60,7 @@ def _disable_hooks(message: str | None) -> None:
 
 
 def _forget_compiled() -> None:
-    """Empty the compiler's caches: what it knows of earlier functions decides what it makes of the next."""
+    """Empty the compiler's caches, because what they hold affects how it compiles the next functions."""
     if "torch._dynamo" in sys.modules:  # importing it takes seconds
         torch._dynamo.reset()
 
@@ -69,12 +69,12 @@ def _forget_compiled() -> None:
 def isolated(device: str) -> Iterator[None]:
     """Put back the hooks for saved tensors, modes, grad mode, autocast, default dtype and determinism of this thread.
 
-    So are the number of threads, matmul precision, warnings filters, thresholds of the collector, the function that profiles,
-    and Python's random numbers. The levels of the loggers of backward are put back too: a program that ends in an error leaves
-    them where they are. So is the limit of recursion, by which every later program would fail.
+    Also put back are the number of threads, matmul precision, warnings filters, thresholds of the collector, the profiling
+    function, Python's random numbers, the levels of the loggers of backward, which a program that ends in an error leaves
+    changed, and the recursion limit, by which every later program would fail.
 
-    Hooks and modes that were left on are taken off, and nothing is compiled when it begins. Not covered: hooks and modes
-    that were there before and have been taken off, and generators, which every program seeds for itself.
+    Hooks and modes that were left on are taken off, and the compiler's caches are empty at the beginning. Not covered: hooks
+    and modes that were on before and have been taken off, and generators, which every program seeds for itself.
     """
     _forget_compiled()
     kinds = frozenset(kind for kind in ("cpu", torch.device(device).type) if torch.amp.is_autocast_available(kind))

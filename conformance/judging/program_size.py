@@ -1,4 +1,4 @@
-"""How large a program is, counted in one way for drawn programs and for those written by hand: by running it."""
+"""The size of a program, counted by running it, in the same way for drawn and for hand-written programs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _ASKING = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
 def operations(program: Runnable, device: str, kind: Kind = "checkpoint") -> int:
     """The number of operations in the largest graph that a program makes when it runs under plain.
 
-    An operation is one call that a program, or a module that it calls, makes of a function of torch, and of which
-    autograd records the result; so is the application of an ``autograd.Function``. ``Linear`` is one, whatever it
-    consists of. Graphs that share leaves alone are different graphs: a program that runs forward twice, or once more
-    for what it expects, is as large as one that does not. Not counted: what backward computes, gradients of gradients,
-    and what other threads do.
+    An operation is a call of a function of torch, by the program or a module that it calls, whose result autograd records; so
+    is the application of an ``autograd.Function``. ``Linear`` is one operation, whatever it consists of. Graphs that share only
+    leaves are different graphs, so a program that runs forward twice, or once more for what it expects, is no larger. Not
+    counted: what backward computes, gradients of gradients, and what other threads do.
     """
     with _Graphs() as graphs:
         execute(getattr(program, "eager", program), REFERENCES[kind], device, kind=kind)
@@ -35,7 +34,7 @@ def operations(program: Runnable, device: str, kind: Kind = "checkpoint") -> int
 
 
 class _Graphs(TorchFunctionMode):
-    """Follows the graphs that a run makes. It keeps them, so it belongs to a run of which nothing else is asked."""
+    """Follows the graphs that a run makes. It keeps them alive, so nothing else can be measured in that run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +57,7 @@ class _Graphs(TorchFunctionMode):
         return result
 
     def follow(self, node: Node) -> None:
-        """Take in a node and what is below it. Nodes of one operation are in one graph, as are those that it reads."""
+        """Add a node and those below it. A node and those whose results it reads are in one graph."""
         if node in self.graphs:
             return
         self.graphs[node] = node

@@ -1,4 +1,4 @@
-"""What implementations of each kind are compared with: "plain", the same names without checkpointing, hooks or offloading."""
+"""What implementations of each kind are compared with: plain, the same names without checkpointing, hooks or offloading."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _model(model: Any, device: Any, *_: object, **__: object) -> torch.nn.Module
     return whole.to(device)
 
 
-# Hooks that change nothing are left out, and what may be changed later is cloned at once. The rest is torch's own: laws
+# Hooks that change nothing are left out, and what may be changed later is cloned at once. The rest is torch's own, and laws
 # about it say themselves what they expect.
 GRAPH = SimpleNamespace(
     **{

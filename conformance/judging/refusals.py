@@ -1,8 +1,8 @@
 """What makes an error a refusal: the implementation raised it, and its message names what is wrong.
 
-That is an argument, an option or an operation. The names that a message may use are declared: by the law, by the capabilities
-and options that it needs, and here for what every program does. An error whose message has none of these names is a crash: it
-is about something else, such as the sizes of tensors that an operator was never meant to get.
+That is an argument, an option or an operation. The words that count are declared: by the law, by the capabilities and options
+that it needs, and here for what every program does. An error whose message has none of these words is a crash: it is about
+something else, such as the sizes of tensors that an operator should never have got.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from conformance.programs.program import FILE
 from impls import Kind
 from impls.implementation import OPTIONAL_NAMES
 
-# What programs of each kind do in any case, and may be refused.
+# Words for what every program of a kind does, and what may be refused.
 SAVING = frozenset({"backward", "in place", "in-place", "inplace", "saved", "saved_tensors", "unpack", "unpacked"})
 RECOMPUTING = frozenset({"recompute", "recomputed", "recomputing", "recomputation"})
 ALWAYS: Mapping[Kind, frozenset[str]] = MappingProxyType(
     {"checkpoint": SAVING | RECOMPUTING, "graph": SAVING | {"hook", "hooks"}, "offload": SAVING | {"parameter", "buffer"}}
 )
-# What some laws are about.
+# Words for what some laws are about.
 CAPTURE = frozenset({"capture", "captured", "preserve_rng_state"})
 HOOKS = frozenset({"hook", "hooks"})
 INFERENCE = frozenset({"inference"})
@@ -30,9 +30,9 @@ REQUIRES_GRAD = frozenset({"require grad", "require gradient", "requires grad", 
 TRACERS = frozenset({"make_fx", "trace", "traced", "tracing"})
 TRACING = frozenset({"torch.compile", "compile", "compiled", "compiling", "Dynamo", "graph break"})
 TRANSFORMS = frozenset({"functorch", "torch.func", "vmap", "vmapped"})
-TYPES = frozenset({"type", "types", "non-tensor"})  # of an argument, a word that is in Python's errors for a lost one, too
+TYPES = frozenset({"type", "types", "non-tensor"})  # not "argument", which is in Python's error for a lost one, too
 
-# What a capability is about, by which a refusal for want of it names that.
+# Words by which an implementation that lacks a capability can name it in a refusal.
 CAPABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "autocast": frozenset({"autocast"}),
@@ -64,20 +64,20 @@ CAPABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 def expected_names(kind: Kind, needs: Iterable[str], options: Iterable[str], about: Iterable[str]) -> frozenset[str]:
-    """The names of which a refusal has one: of what programs of a kind do, capabilities, options, and what else a law says."""
+    """The words of which a refusal must have one: for what programs of a kind do, capabilities, options, and the law."""
     return ALWAYS[kind].union(*(CAPABILITIES[need] for need in needs), options, about)
 
 
 def names_one(message: str, names: Iterable[str]) -> bool:
-    """Whether one of the names is in the message as a word of its own, in capitals or not."""
+    """Whether one of the names is in the message as a whole word, in upper or lower case."""
     words = "|".join(map(re.escape, sorted(names)))
     return bool(words) and re.search(rf"(?<![\w-])(?:{words})(?![\w-])", message, re.IGNORECASE) is not None
 
 
 def is_of_an_operator(error: BaseException) -> bool:
-    """Whether an operator raised it that a function of the program called: then it is not the implementation that refuses.
+    """Whether an operator that a function of the program called raised it; then it is not the implementation that refuses.
 
-    Each frame of a traceback has the instruction that the error came out of; a ``raise`` statement is an instruction itself.
+    Each frame of a traceback has the instruction that raised; for a ``raise`` statement of the program that is its own.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -1,4 +1,4 @@
-"""What holding one implementation to one law gave, and how it is written down."""
+"""The result of judging one implementation by one law, and its row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What holding one implementation to one law gave."""
+    """The result of judging one implementation by one law."""
 
     law: Law
     implementation: Implementation
@@ -33,11 +33,11 @@ class Result:
     seconds: float
     measured: Measured | None = VALUES
     known: Known | None = None
-    units: float = 0  # by how much of its dtype's resolution rounding may change a value of the program
-    cause: Cause = NONE  # the kind of thing that was observed
-    unproven: Counter[str] = field(default_factory=Counter)  # of a vacuous result, why how many cases prove nothing
-    beyond: str = ""  # in what a divergence is another one than the declared effect
-    declaration: str = ""  # a digest of what this depends on in what was declared
+    units: float = 0  # how far rounding may move a value of the program, in units of its dtype's resolution
+    cause: Cause = NONE  # what kind of thing was observed
+    unproven: Counter[str] = field(default_factory=Counter)  # of a vacuous result: reasons why cases prove nothing
+    beyond: str = ""  # how a divergence differs from the declared effect
+    declaration: str = ""  # a digest of the parts of the declaration that this depends on
 
     @property
     def cases(self) -> int:
@@ -45,11 +45,11 @@ class Result:
 
     @property
     def as_declared(self) -> bool:
-        """Whether the verdict is the declared one and is proven. A callable without a declaration may also do better."""
+        """Whether the verdict is the declared one and proven. A callable without a declaration may also do better."""
         return not self.vacuous and not self.beyond and as_declared(self.implementation, self.verdict, self.expected)
 
     def script(self) -> str:
-        """The program as a script of its own, with the values under plain and under the implementation; else empty."""
+        """The program as a standalone script; "" if there is no program."""
         if self.program is None:
             return ""
         about = f"law {self.law.name}. {self.law.statement}"
@@ -88,12 +88,12 @@ class Result:
 
 
 def as_declared(implementation: Implementation, verdict: Verdict, expected: Verdict) -> bool:
-    """Whether this is the verdict that was declared; for a callable that declares nothing, or a better one."""
+    """Whether this is the declared verdict or, for a callable that declares nothing, a better one."""
     return verdict == expected if implementation.declared else verdict.rank <= expected.rank
 
 
 def is_worse(row: Row) -> bool:
-    """Whether the verdict is worse than the declared one: a limit that does not show, or a vacuous law, is not."""
+    """Whether the verdict is worse than the declared one. A limit that does not show, or a vacuous law, is not worse."""
     return is_unexpected(row) and Verdict(row["verdict"]).severity > Verdict(row["expected"]).severity
 
 

@@ -1,8 +1,8 @@
-"""An implementation in a process of its own: when that dies, hangs or takes too much memory, it is a verdict and no more.
+"""An implementation in a process of its own: that it dies, hangs or takes too much memory is a verdict, and the run goes on.
 
-Before each program the process sends the row that is to be written should it die of that program. After a death
-the next law gets a new process. Processes are forked from a server that has imported torch and has run no backward, so
-one that died costs little, and accelerators are initialised in each anew.
+Before each program the process sends the row to be written if it dies of that program. After a death the next law gets a new
+process. Processes are forked from a server that has imported torch and run no backward, so a new one costs little, and each
+initialises accelerators itself.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from conformance.judging.verdicts import Verdict
 from conformance.reproducers.script import hanging
 from impls import Implementation
 
-GRACE = 5  # seconds after the alarm, which Python code reacts to, that kernels and blocked signals are waited for
-WHOLE = 30  # seconds in which a message that has begun is there to its end
-QUIET = 600  # seconds in which a process may draw programs or compare, and say nothing
+GRACE = 5  # seconds to wait after the alarm, to which only Python code reacts
+WHOLE = 30  # seconds in which a message that has begun must be complete
+QUIET = 600  # seconds without a message, in which a process may draw programs or compare
 GIB = 2**30
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
 
@@ -52,7 +52,7 @@ def _elsewhere(*_: object, **__: object) -> NoReturn:
 
 
 class Contained:
-    """Holds one implementation to laws in a process of its own, and starts a new one when that dies."""
+    """Judges one implementation by laws in a process of its own, and starts a new one if that dies."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -60,12 +60,12 @@ class Contained:
         self.connection: Any = None
         self.will: tuple[str, dict[str, Any]] | None = None
         self.after = ""
-        self.asked = False  # whether the process, or one before it, was asked anything but what it loads
+        self.asked = False  # whether this process, or one before it, was asked anything
         atexit.register(self.close)
 
     @functools.cached_property
     def implementation(self) -> Implementation:
-        """The record, of which what it judges cannot be called here. ValueError when it cannot be loaded."""
+        """The implementation's record; what it judges cannot be called here. Raises ValueError if it cannot be loaded."""
         try:
             fields: dict[str, Any] = self._start()
         except (Died, RuntimeError) as dead:
@@ -74,7 +74,7 @@ class Contained:
         return Implementation(**{**fields, subject: _elsewhere})
 
     def smoke(self) -> Smoke:
-        """As :func:`conformance.judging.smoke_check.smoke`; a process that dies is a fault if an error is, else a warning."""
+        """As :func:`conformance.judging.smoke_check.smoke`. A process that dies is a fault or warning, as an error would be."""
         try:
             needed = self._ask("smoke", False)
         except Died as dead:
@@ -87,8 +87,8 @@ class Contained:
             return Smoke("", (f"with arguments by keyword, or that are no tensors, the process {dead.detail}",))
 
     def hold(self, law: Law, claims: Implementation) -> dict[str, Any]:
-        """The row of a law, by the claims of that or another implementation; a hang is tried twice, as elsewhere."""
-        modules = sorted({one.check.__module__ for one in (law, *LAWS.values())})  # what there is decides what is combined
+        """The row of a law, by the claims of this or another implementation. A hang must show twice, as in ``explorer``."""
+        modules = sorted({one.check.__module__ for one in (law, *LAWS.values())})  # some laws combine the others
         claimed = claims.name, claims.capabilities, dict(claims.known)
         started = time.perf_counter()
         for last in (False, True):
@@ -108,7 +108,7 @@ class Contained:
             self._end(signal.SIGKILL)
 
     def _held(self, *question: Any) -> dict[str, Any]:
-        """The row of a law. If it proves nothing, a new process is asked: earlier laws may have changed this one."""
+        """The row of a law. If it proves nothing, a new process is asked, as earlier laws may have changed this one."""
         again = self.process is not None and self.asked
         row = self._ask("hold", *question)
         if again and row["verdict"] == "agrees" and row["detail"]:
@@ -117,7 +117,7 @@ class Contained:
         return row
 
     def _dead(self, law: Law, claims: Implementation, dead: Died) -> dict[str, Any]:
-        """The row that the process left, completed."""
+        """The row that the process sent in case it dies, completed."""
         what, row = self.will or ("", {})
         if what == "shrinking":
             return {**row, "detail": f"{row['detail']}; while this was shrunk the process {dead.detail}"}
@@ -153,13 +153,13 @@ class Contained:
         ).row()
 
     def _ask(self, *question: Any) -> Any:
-        """The answer, from a new process where one that was asked before cannot give it: no files left to open, say."""
+        """The answer. If a process that was asked before fails, for example for want of files, a new one is asked."""
         again, self.asked = self.process is not None and self.asked, True
         if self.process is None:
             self._start()
         self.will = None
         self.base = _resident(self.process.pid)
-        with suppress(BrokenPipeError):  # what is read next tells how it ended
+        with suppress(BrokenPipeError):  # reading the answer will report how it ended
             self.connection.send(question)
         try:
             return self._answer()
@@ -182,7 +182,7 @@ class Contained:
         return self._answer()
 
     def _answer(self) -> Any:
-        """What the process answers. Raises Died, ValueError when it cannot load it, RuntimeError for a fault of the suite."""
+        """The answer of the process. Raises Died, ValueError if it cannot load, and RuntimeError for a fault of the suite."""
         limit, since = 0, time.monotonic()
         while True:
             if self.connection.poll(0.05):
@@ -190,7 +190,7 @@ class Contained:
                     what, *told = self._received()
                 except (EOFError, OSError):
                     raise self._ended() from None
-                except Exception as error:  # whatever reading rubbish raises
+                except Exception as error:  # whatever reading garbage raises
                     self._end(signal.SIGKILL)
                     raise Died(Verdict.CRASHES, "wrote into its connection to the suite") from error
                 since = time.monotonic()
@@ -204,17 +204,17 @@ class Contained:
                 limit = told[0] if what == "limit" else limit
                 self.will = (told[0], told[1]) if what == "will" else self.will
             elif not self.process.is_alive() and not self.connection.poll(0):
-                raise self._ended()  # what it started may still hold the connection
+                raise self._ended()  # its child processes may still hold the connection
             self._check_limits(limit, time.monotonic() - since)
 
     def _received(self) -> Any:
-        """The message that has begun. Raises ValueError for one that does not end, as rubbish that tells a length may not."""
+        """The message that has begun. Raises ValueError if it does not end, as garbage may announce any length."""
         late = threading.Event()
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
 
             def cut() -> None:
                 late.set()
-                line.shutdown(socket.SHUT_RDWR)  # so that reading ends, whoever else holds the other end
+                line.shutdown(socket.SHUT_RDWR)  # so that reading ends, even if others hold the other end
 
             watch = threading.Timer(WHOLE, cut)
             watch.start()
@@ -247,7 +247,7 @@ class Contained:
         return Died(Verdict.CRASHES, how + where)
 
     def _end(self, by: signal.Signals) -> str:
-        """End the process and what it started; where it was at that moment, when that is known."""
+        """End the process and what it started. Returns where it was at that moment, "" if unknown."""
         for number in (by, signal.SIGKILL):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, number)
@@ -263,7 +263,7 @@ class Contained:
 
 
 def _resident(pid: int) -> int:
-    """The bytes of memory that a process has; 0 where the system does not tell, so that there is no limit."""
+    """The bytes of memory that a process has; 0 if the system does not say, so that there is no limit."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError):

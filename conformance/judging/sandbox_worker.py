@@ -1,4 +1,4 @@
-"""What a process of its own does for the suite: it holds its implementation to laws, and tells what it is about to run.
+"""The side of the sandbox process: it judges its implementation by laws, and reports what it is about to run.
 
 The other side is :mod:`conformance.judging.sandbox`.
 """
@@ -27,7 +27,7 @@ from conformance.programs.sums import Comparable
 from conformance.simulated_device.device import second
 from impls import Implementation, Kind
 
-CUT_OFF = 83  # the status of a process that can no longer tell
+CUT_OFF = 83  # the status of a process that has lost its connection
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Setting:
 
 
 class Telling(Explorer):
-    """Tells before each program what is to be written when the process dies of it."""
+    """Sends, before each program, the row to be written if the process dies of it."""
 
     def __init__(self, setting: Setting, tell: Any) -> None:
         super().__init__(setting.device, setting.profile, setting.seed)
@@ -74,16 +74,16 @@ class Telling(Explorer):
 
 
 def work(connection: Connection, setting: Setting, traces: str) -> None:
-    """What the process does: load the implementation, then answer until nobody asks any more."""
+    """Run the process: load the implementation, then answer questions until the connection is closed."""
 
     def tell(*message: Any) -> None:
         try:
             connection.send(message)
-        except OSError:  # raised where the implementation runs it would be taken for an error of that
+        except OSError:  # raised here, it could be taken for an error of the implementation
             os._exit(CUT_OFF)
 
     os.setpgid(0, 0)  # so that what it starts ends with it
-    os.register_at_fork(after_in_child=connection.close)  # a copy of the process is not the one that is asked
+    os.register_at_fork(after_in_child=connection.close)  # a fork must not answer for this process
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable(os.open(traces, os.O_WRONLY), all_threads=False)
     judge.SECONDS_PER_CASE, judge.INTERRUPTED = setting.seconds, False  # a terminal interrupts the suite's group alone
@@ -124,6 +124,6 @@ _QUESTIONS: dict[str, Any] = {"smoke": _smoked, "hold": _held}
 
 
 def _described(implementation: Implementation) -> dict[str, Any]:
-    """All of a record but what it judges, which stays where it is."""
+    """All fields of a record but what it judges, which stays in this process."""
     names = ("name", "summary", "source", "capabilities", "declared", "kind", "binding")
     return {**{name: getattr(implementation, name) for name in names}, "known": dict(implementation.known)}

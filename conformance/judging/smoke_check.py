@@ -1,8 +1,8 @@
 """A smoke check of a callable that declares nothing, before the laws run: is the adapter itself sound?
 
-A law presumes that what it judges calls the function that it is given and returns its value. Where that is not so every
-law would fail, and none would say why. A fault here comes with what is wrong and how to mend it. What an implementation
-may well not be able to do, such as passing keyword arguments on, is a warning: the laws judge it.
+Laws assume that a checkpoint calls the function that it is given and returns its value. Without that, every law would fail, and
+none would say why. A fault says what is wrong and how to mend it. Things that an implementation need not be able to do, such as
+passing keyword arguments on, are warnings: the laws judge them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Fault(Exception):
 
 
 class Raised(Fault):
-    """What was called ended with an exception."""
+    """The call ended with an exception."""
 
 
 @dataclass(frozen=True)
 class Smoke:
-    """What a smoke check found: the fault that makes judging pointless, or an empty text, and what is worth knowing."""
+    """What a smoke check found: a fault that makes judging pointless, "" if there is none, and warnings."""
 
     fault: str = ""
     warnings: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Smoke:
 
 @contextmanager
 def _told(call: str) -> Iterator[None]:
-    """An exception or a hang inside is a fault of what was called; grad mode is left as it was."""
+    """An exception, a hang or a changed grad mode inside is a fault of the call."""
     before = torch.is_grad_enabled()
     try:
         with judge.limited(judge.SECONDS_PER_CASE):
@@ -62,7 +62,7 @@ def _leaf(device: str) -> torch.Tensor:
 
 
 def _passed_on(checkpoint: Any, function: Any, call: str, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """The value of a checkpointed call, which is the function's, after one call of it."""
+    """The value of a checkpointed call. It must be the function's, after one call of it."""
     returned: list[torch.Tensor] = []
 
     def probe(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -81,7 +81,7 @@ def _passed_on(checkpoint: Any, function: Any, call: str, *args: Any, **kwargs: 
         raise Fault(f"{call} returned None: return what the function returns")
     if not isinstance(value, torch.Tensor):
         raise Fault(f"{call} returned {_what(value)}, the function a tensor: return the function's value as it is")
-    expected = function(*args, **kwargs)  # by plain autograd: arguments that were lost on the way show in the value
+    expected = function(*args, **kwargs)  # by plain autograd; lost arguments show in the value
     if not (value.shape == due.shape == expected.shape and torch.equal(value, due) and torch.equal(value, expected)):
         raise Fault(f"{call} returned another value than the function does: pass arguments on and return the value unchanged")
     return value
@@ -101,7 +101,7 @@ def _mend(value: Any) -> str:
 
 
 def _gradients(value: torch.Tensor, call: str, **tensors: torch.Tensor) -> None:
-    """A backward gives each tensor some gradient; whether it is the right one is for the laws."""
+    """A backward must give each tensor a gradient; whether it is right is for the laws to judge."""
     if not value.requires_grad:
         raise Fault(f"the value of {call} does not require grad, though the function's does: it is cut off from the graph")
     with _told(f"backward() after {call}"):
@@ -112,7 +112,7 @@ def _gradients(value: torch.Tensor, call: str, **tensors: torch.Tensor) -> None:
 
 
 def _guessed(checkpoint: Any, device: str) -> str:
-    """How something is called that cannot be called as checkpoint(function, x)."""
+    """Advice for something that cannot be called as checkpoint(function, x)."""
     for given in (lambda x: x.sin(), torch.nn.Linear(2, 2, device=device)):
         with suppress(Fault), _told("a guess"):
             value = checkpoint(given)
@@ -129,7 +129,7 @@ def _guessed(checkpoint: Any, device: str) -> str:
 
 
 def _needed(checkpoint: Any) -> list[str]:
-    """The arguments that must be given by keyword, as far as the signature tells."""
+    """The required keyword arguments, as far as there is a signature."""
     with suppress(TypeError, ValueError):
         parameters = inspect.signature(checkpoint).parameters.values()
         return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
@@ -243,7 +243,7 @@ MORE: Mapping[Kind, tuple[Probe, ...]] = MappingProxyType({"checkpoint": (_other
 
 
 def smoke(implementation: Implementation, device: str) -> Smoke:
-    """Try an adapter on the smallest programs of its kind. The first fault ends it: what comes after would follow from it.
+    """Try an adapter on the smallest programs of its kind. The first fault ends the check, as others may follow from it.
 
     Not checked: that gradients are right, and anything else that a law is about.
     """

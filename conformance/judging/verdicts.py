@@ -15,7 +15,7 @@ from conformance.judging.refusals import ALWAYS, names_one
 from conformance.meters.interruptions import Endless, Timeout
 from conformance.programs.sums import rounding
 
-# Bound before any implementation runs. One that replaces methods of tensors would otherwise decide what counts as equal.
+# Bound before any implementation runs: one that replaces methods of tensors must not decide what counts as equal.
 _clone, _detach, _to_dense = torch.clone, torch.detach, torch.Tensor.to_dense
 _abs, _all, _eq, _isnan, _le, _max, _nan_to_num = (
     torch.abs,
@@ -51,7 +51,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Measured:
-    """What decided a verdict, so that a script can measure it again. ``due`` has the expected numbers of what is counted.
+    """What decided a verdict, so that a script can measure it again. For counts, ``due`` has the expected numbers.
 
     - "values": notes differ from plain's, or there was an error; "error": an error of another type than plain's.
     - "left": an error left wrong gradients behind.
@@ -60,11 +60,11 @@ class Measured:
     - "calls": of regions' functions, by name; "kernels": calls of operators, by name.
     - "alive": storages that the program does not hold, by note; "inside": those that functions of regions made (of one
       ``region`` if it is named); "recomputed": those among them that were made after forward.
-    - "saved": hooks miss storages of the note "saved", or see others (``at_most``: or see one more often than it is there);
-      "packed": how many tensors they see in forward and in backward.
+    - "saved": hooks miss storages of the note "saved", or see others (with ``at_most``: or see one more often than the note has
+      it); "packed": how many tensors they see in forward and in backward.
     - "objects": the number of Python objects at notes called "step"; "moved": copies between devices.
 
-    ``exact``: what differs has no tensor in it, so it is compared exactly even if rounding may change the program's values.
+    ``exact``: what differs contains no tensor, so it is compared exactly even if rounding may change the program's values.
     """
 
     what: Literal[
@@ -99,7 +99,7 @@ VALUES = Measured()
 class Judged(Exception):
     """Ends the judging of a case with a verdict other than agrees. Raised by the suite alone.
 
-    ``measured`` is None where no script of a few lines can measure it. ``cause`` is the kind of thing that was observed.
+    ``measured`` is None if no script of a few lines can measure it again. ``cause`` says what kind of thing was observed.
     """
 
     verdict: Verdict
@@ -134,7 +134,7 @@ class Hangs(Judged):
     verdict = Verdict.HANGS
 
 
-CALL_REFUSED = "the call itself is refused"  # so that a case proves nothing of what would come after it
+CALL_REFUSED = "the call itself is refused"  # so the case proves nothing about what would come after it
 NOTHING_RECOMPUTED = "nothing was recomputed"
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
 NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError, torch.AcceleratorError)
@@ -143,8 +143,8 @@ NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError, torch.AcceleratorError)
 def from_error(error: BaseException, names: Iterable[str] = ALWAYS["checkpoint"], *, of_an_operator: bool = False) -> Judged:
     """The verdict for an exception that came out of an implementation.
 
-    A refusal is one of ``REFUSALS`` that was not raised by an operator which the program called, and whose message has one of
-    ``names``: what refusals may say that they are about.
+    A refusal is one of ``REFUSALS`` that was not raised by an operator that the program called, and whose message contains one
+    of ``names``, the words by which a refusal can say what it is about.
     """
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
@@ -174,12 +174,12 @@ class Seen:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without a layout of its own."""
+    """The tensor in strided layout."""
     return tensor if tensor.layout is torch.strided else _to_dense(tensor)
 
 
 def freeze(value: Any) -> Any:
-    """A copy of a noted value that later changes do not reach; containers keep their type's name."""
+    """A copy of a noted value that later changes do not affect; containers keep the names of their types."""
     if isinstance(value, torch.Tensor):
         kind = type(value).__name__
         return Seen(kind, value.dtype, tuple(value.shape), value.device.type, value.requires_grad, _clone(_detach(value)))
@@ -209,11 +209,11 @@ def as_constants(value: Any) -> Any:
 
 
 def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> Difference | None:
-    """Where and how two frozen values differ first, None if they do not.
+    """The first difference between two frozen values, None if there is none.
 
     Without ``terms``, tensors are compared bit for bit. With ``terms``, sums of that many terms may have been taken in another
     order, so entries may differ by :func:`~conformance.programs.sums.rounding` times the largest entry of the tensor or
-    ``scale``, whichever is larger: terms that cancel may be far larger than their sum.
+    ``scale``, whichever is larger, because terms that cancel may be far larger than their sum.
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):
         return _tensor_difference(expected, seen, path, terms, scale)

@@ -1,1 +1,1 @@
-"""What a run costs, in counts that are exact: calls, kernels, live storages, saved tensors, Python objects."""
+"""What a run costs, in exact counts: calls, kernels, live storages, saved tensors, Python objects."""

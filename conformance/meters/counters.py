@@ -1,4 +1,4 @@
-"""What the meters are built on. A script that shows a fault has this very source, so it takes torch and Python alone."""
+"""Counters that meters are built on. Scripts contain their source, so they need only torch and Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 def region_name(function: Callable[..., Any]) -> str:
     """The name of a region: its function's, or the type's when it is a callable object."""
-    function = inspect.unwrap(function)  # a meter wraps what may have no name
+    function = inspect.unwrap(function)  # a meter may have wrapped an object without a name
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -32,7 +32,7 @@ def counted(function: Callable[..., Any], names: MutableSequence[str]) -> Callab
 
 
 class Watch(TorchDispatchMode):
-    """Hands every operator with its result to ``see``. It only watches, so that compilers may work beneath it."""
+    """Passes every operator with its result to ``see``. It only watches, so compilers may work below it."""
 
     ignore_compile_internals = classmethod(lambda cls: True)
     see: Callable[[Any, Any], object]
@@ -42,7 +42,7 @@ class Watch(TorchDispatchMode):
 
 
 def storages(tree: Any, without: torch.dtype | None = None) -> dict[StorageWeakRef, int]:
-    """The storages of the dense tensors in a tree, but for those of a dtype, and for empty ones, each with its bytes."""
+    """The storages of the dense tensors in a tree, each with its bytes, except empty ones and those of a dtype."""
     dense = [x for x in filter(torch.is_tensor, tree_leaves(tree)) if x.layout == torch.strided]
     found = [x.untyped_storage() for x in dense if x.dtype != without]
     return {StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
@@ -55,6 +55,6 @@ def copied(func: Any, args: Sequence[Any], result: Any) -> list[torch.Tensor]:
 
 
 def keeps_growing(growth: Sequence[int]) -> bool:
-    """Whether numbers rise again and again. A rise that stays alone may be another thread's."""
+    """Whether numbers rise again and again. A single rise may be due to another thread."""
     rises = sum(after > before for before, after in pairwise(growth))
     return rises > 0 and 3 * rises >= len(growth) and growth[-1] > 0

@@ -1,4 +1,4 @@
-"""What ends a program that does not end by itself."""
+"""The exceptions that end a program that does not end by itself."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class Timeout(BaseException):
 
 
 class Endless(Timeout):
-    """Raised into one that calls what it is given without end; by itself the run may end before its time is over."""
+    """Raised into an implementation that keeps calling what it is given; such a run might also end in time by itself."""

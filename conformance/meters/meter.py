@@ -1,6 +1,7 @@
-"""Meters: what a run costs, in counts that are exact. They are told when a program notes something.
+"""Meters: what a run costs, in exact counts.
 
-A meter is a context manager around one run, with ``at(label, value)``. Meters see an implementation from outside only.
+A meter is a context manager around one run; its ``at(label, value)`` is called whenever the program notes something. Meters see
+an implementation only from outside.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from conformance.programs.notes import EACH_STEP, WHOLE_FORWARD, Note, Role, rea
 
 
 class Meter:
-    """Does nothing, and so is what other meters are made from."""
+    """A meter that does nothing, from which others are derived."""
 
     def __enter__(self) -> Meter:
         return self
@@ -35,7 +36,7 @@ class Meter:
         return None
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of a region, as the implementation is to see it."""
+        """The function of a region, as the implementation gets it."""
         return function
 
     def at(self, label: str, value: Any) -> None:
@@ -43,13 +44,13 @@ class Meter:
 
 
 def watching(see: Callable[[Any, Any], object]) -> Watch:
-    """A mode that hands operators to a callback."""
+    """A mode that passes operators and their results to a callback."""
     mode = Watch()
     mode.see = see
     return mode
 
 
-# Far above what any program costs: a backward that starts itself again without end runs where no signal reaches it.
+# Far above what any program costs. It ends a backward that starts itself again and again, which no signal can interrupt.
 CALLS_PER_CASE = 500
 
 
@@ -65,7 +66,7 @@ class Calls(Meter):
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def limited(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():  # a compiler carries over the one change of what counts; others are in its way
+            if torch.compiler.is_compiling():  # a compiler can trace the counter's one change, but not these
                 return function(*args, **kwargs)
             if len(self.names) > CALLS_PER_CASE:
                 raise Endless(f"functions of regions were called more than {CALLS_PER_CASE} times")
@@ -112,16 +113,16 @@ class Moment:
 
     @property
     def kept(self) -> frozenset[Made]:
-        """What is alive without belonging to anything that the program showed."""
+        """The storages that are alive although the program holds none of them."""
         return self.alive - self.held
 
 
 class Storages(Meter):
     """The storages that operators made, and which of them are alive at each note.
 
-    A storage is told from a later one at the same address by its number. Bytes without a shape, as states of random
-    number generators are, do not count, and neither do storages without any. What is made on another thread is seen
-    where it is made inside the function of a region.
+    Its number distinguishes a storage from a later one at the same address. Tensors of bytes, such as states of random number
+    generators, do not count, and neither do empty storages. On other threads, only storages that are made inside a region's
+    function are seen.
     """
 
     def __init__(self) -> None:
@@ -155,7 +156,7 @@ class Storages(Meter):
             regions = self.local.__dict__.setdefault("regions", [])
             regions.append(region_name(function))
             try:
-                # A thread of the program's own does not inherit the mode.
+                # A thread that the program starts does not inherit the mode.
                 modes = _get_current_dispatch_mode_stack()
                 watched = any(isinstance(mode, Watch) and mode.see == self.see for mode in modes)
                 with nullcontext() if watched else watching(self.see):
@@ -183,20 +184,20 @@ class Storages(Meter):
         self.moments.append(Moment(label, alive, held & alive))
 
     def end(self) -> Moment:
-        """What is alive now that the program is over, and that neither its leaves nor their gradients hold."""
+        """Note what is alive after the end of the program, when it holds only its leaves and their gradients."""
         self.at(Role.END, ())
         return self.moments[-1]
 
 
 class Objects(Meter):
-    """How many of the containers that Python made since the run began are reachable, at each note called "step"."""
+    """How many objects that the garbage collector tracks were made in the run and are alive, at each note "step"."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
         self.types: list[str] = []  # JSON, since a container would be one object more
 
     def __enter__(self) -> Objects:
-        gc.freeze()  # what was there before is not looked at
+        gc.freeze()  # objects from before do not count
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -211,7 +212,7 @@ class Objects(Meter):
 
 
 class Kernels(Meter):
-    """How often each forward operator really ran: in forward, and inside functions of regions later on."""
+    """How often each of these operators ran, in forward and later inside functions of regions."""
 
     def __init__(self, counted: Collection[str]) -> None:
         self.counted = counted

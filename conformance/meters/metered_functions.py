@@ -1,7 +1,7 @@
 """Meters around the functions of regions.
 
-Each function is wrapped once, so that two calls with it give the implementation the same object. A module is wrapped in a
-module, so what an implementation does by type still happens; a partial, a method or a builtin arrives as a function.
+Each function is wrapped once, so that the implementation gets the same object in each call with it. A module is wrapped in a
+module, so that an implementation can still treat it as one; a partial, a method or a builtin becomes a function.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from conformance.meters.meter import Meter
 
 
 class MeteredModule(torch.nn.Module):
-    """Calls what meters made of a module, which is its only child, and is in the mode that the module is in."""
+    """Calls a module, its only child, through meters, and shares its training mode."""
 
     def __init__(self, module: torch.nn.Module, call: Callable[..., Any]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class MeteredModule(torch.nn.Module):
 
 
 def metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable[..., Any]:
-    """The checkpoint, with meters around the functions that it is given, the same one whenever a function comes again."""
+    """The checkpoint, with meters around the functions that it is given; each function is wrapped only once."""
     known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def through(function: Any = None, *args: Any, **kwargs: Any) -> Any:

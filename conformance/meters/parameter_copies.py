@@ -1,4 +1,4 @@
-"""Which parameters are there a second time: copies of them, followed from operator to operator."""
+"""Follows copies of parameters from operator to operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conformance.programs.notes import Note, Role, read
 
 @dataclass(frozen=True)
 class Presence:
-    """The parameters, by their index among the leaves, of which a copy is alive after an operator; what was noted last."""
+    """The parameters, by index among the leaves, with a copy alive after an operator; and the last note before it."""
 
     copies: frozenset[int]
     operator: str
@@ -25,10 +25,10 @@ class Presence:
 
 
 class Residents(Meter):
-    """The copies of leaves that are alive after each operator: what an operator makes of a leaf and equals it bit for bit.
+    """The copies of leaves that are alive after each operator: results of operators on a leaf that equal it bit for bit.
 
-    Leaves are those of the program's first note "leaves", and must have values of their own. Not seen: a copy of
-    several leaves in one tensor, and copies of copies.
+    Leaves are those of the program's first note "leaves", and must differ in their values. Not seen: a copy of several leaves
+    in one tensor, and copies of copies.
     """
 
     def __init__(self) -> None:

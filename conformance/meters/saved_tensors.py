@@ -16,7 +16,7 @@ from conformance.programs.notes import WHOLE_FORWARD, Role, read
 class Packs(Meter):
     """What hooks around the whole program see: the storages that are packed up to the note "forward", and after it.
 
-    A program's note "saved" holds the tensors that are due to be packed in forward.
+    A program's note "saved" has the tensors that must be packed in forward.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Implementations with one fault each: copies of nested, native, graph or offload, with one function, class or value replaced.
 
 A mutant names the law that must catch it. It replaces something that has a name: a function, method, hook or class attribute.
-If the name is not there, or is replaced by itself, that is an error, so a mutant is never silently the right implementation.
+It is an error if there is no such name, or if it is replaced by itself, so a mutant is never silently the right implementation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plots that the page of results shows: drawings that say in words what they are, and on what they were measured."""
+"""The plots that the page of results shows, each with a caption and what it was measured on."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Figure:
 
 
 def figures(directory: Path) -> list[Figure]:
-    """The SVG files of a directory, if there is one. As images they neither run scripts nor share names of their parts.
+    """The SVG files of a directory; none if there is no directory. As images they neither run scripts nor share ids.
 
-    Caption and description are those of the drawing's metadata, else the name of its file.
+    Caption and description are those in the drawing's metadata, else the name of its file.
     """
     return [_figure(path) for path in sorted(directory.glob("*.svg"))]
 
@@ -39,14 +39,14 @@ def _figure(path: Path) -> Figure:
     # The drawing has a title of itself, and one of the agent that made it; the agent's comes with no description.
     work = next((one for one in ET.fromstring(drawing).iter() if one.find(f"{WORDS}description") is not None), None)
     words = [name if work is None else work.findtext(f"{WORDS}{word}", name) for word in ("title", "description")]
-    # Percent-encoded, since base64 would be longer. Spaces between words and numbers of an SVG are alike. What stays as it is
-    # can stand in an attribute between single quotes, which are encoded.
+    # Percent-encoded, since base64 would be longer. White space in an SVG may be joined. Characters that are not encoded are
+    # safe in an attribute between single quotes.
     data = "data:image/svg+xml;charset=utf-8," + quote(" ".join(drawing.decode().split()), safe=' !"$()*+,-./:;<=>?@[]^_`{|}~')
     return Figure(f"{path.parent.name}/{path.name}", words[0], words[1], data)
 
 
 def comparisons(directory: Path, now: Now | None = None) -> Iterator[tuple[str, str, str]]:
-    """Of each published comparison the file; how, on what, with what and when it was measured; and what is older than now."""
+    """For each published comparison its file; how, on what and when it was measured; and what is older than the code."""
     for path in sorted(directory.glob("compare-*.json")):
         head: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         how = f"{head['device']}, size {head['size']}, {head['rounds']} rounds, threads: {head['threads']}"

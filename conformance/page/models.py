@@ -1,4 +1,4 @@
-"""The table of real models, as ``results/zoo-*.json`` has what ``reprise check`` found in them."""
+"""The table of real models: what ``reprise check`` found in them, from ``results/zoo-*.json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conformance.reports.editions import distinct, measured_on
 
 @dataclass(frozen=True)
 class Models:
-    """A published run: a line of cells for each model, below the names of implementations; on what, and what is older."""
+    """A published run: a line of cells for each model, below the names of implementations; where measured, what is older."""
 
     file: str
     implementations: tuple[str, ...]
@@ -44,7 +44,7 @@ def _cells(row: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def finding(found: Mapping[str, Any]) -> str:
-    """What was found of a model under an implementation: what differs in the first step, else in later ones, or the verdict."""
+    """What was found in a model under an implementation: what differs in the first step, else in later ones, or the verdict."""
     if found["error"]:
         return f"{found['verdict']}: {found['error'].splitlines()[0][:80]}"
     differs = found["differs"] or found["differs_later"]

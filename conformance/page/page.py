@@ -1,7 +1,7 @@
 """The page of results: one HTML file with every verdict, what was seen, and the script that shows it.
 
-``results/index.html`` is made from the published results alone, but for marks at what is older than the code, which a check
-ignores: it says when and on what they were measured, and asks nothing of a network.
+``results/index.html`` is made from the published results alone, and says when and on what they were measured; it loads nothing
+from a network. Marks at what is older than the code depend on the code, too, and a check ignores them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from conformance.rows.results_file import ROOT, VERDICTS, Results
 
 TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
 MEANINGS: Mapping[str, str] = {
-    "agrees": "Every case is as plain autograd, or the rule that the law states, says.",
+    "agrees": "Every case does what plain autograd does, or what the law states.",
     "refuses": "A RuntimeError, TypeError, ValueError or NotImplementedError that names the argument, the option or the "
     "operation that it is about, before any wrong gradient is visible.",
     "diverges": "Another value, count or lifetime, and no error.",
@@ -37,7 +37,7 @@ MEANINGS: Mapping[str, str] = {
 
 
 def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | None = None) -> str:
-    """The page of these results and of two lists in the ``text`` of pages in ``docs``.
+    """The page for these results, with two lists from the ``text`` of pages in ``docs``.
 
     ``directory`` is where the page will be, and where figures and what it links to are. What is older than ``now`` is
     marked; without it, nothing is.
@@ -96,7 +96,7 @@ def _described(shown: Iterable[Entry]) -> dict[str, str]:
 
 
 def _summary(name: str) -> str:
-    """What an implementation says that it is; of others by the text of its module, since it may not be there."""
+    """The summary of an implementation; that of a peer is read from the text of its module, as it may not be installed."""
     if name in impls.names():
         return impls.get(name).summary
     if name not in impls.PEERS and name not in impls.COMPILED:
@@ -108,7 +108,7 @@ def _summary(name: str) -> str:
 
 
 def write(root: Path = ROOT) -> None:
-    """Write ``results/index.html``. Raises ValueError, which names the file, where it cannot be made."""
+    """Write ``results/index.html``. Raises ValueError, which names the file, if it cannot be made."""
     _path(root).write_text(_wanted(root, Now()), encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Seed:
-    """The gradient that comes in, and of what, as texts about an output ``{0}``; of a scalar it may be "None"."""
+    """An incoming gradient, and the tensor it is for, as texts about an output ``{0}``; for a scalar it may be "None"."""
 
     gradient: str = "torch.ones_like({0})"
     of: str = "{0}"
@@ -35,9 +35,9 @@ SCALAR_SEEDS = (  # of an output of real numbers
 class Request:
     """One backward: of which outputs, into which inputs (None: all leaves), and whether the graph is retained.
 
-    With ``gives`` it is a call of ``torch.autograd.grad``, which gives gradients, None for inputs that are not reached; if it
-    is ``batched``, those of two gradients of each output at once. ``seeds`` are what comes in, one for each output; ones
-    without any.
+    With ``gives`` it is a call of ``torch.autograd.grad``, which returns gradients, None for inputs that are not reached. If it
+    is ``batched``, two gradients for each output come in at once. ``seeds`` are the incoming gradients, one for each output;
+    without any, they are ones.
     """
 
     outputs: tuple[str, ...]
@@ -59,7 +59,7 @@ class Request:
 
     @property
     def code(self) -> str:
-        """The statement: a method's call for one output, which is how it is mostly written."""
+        """The statement: for one output a method call, which is the usual way to write it."""
         if self.gives:
             return f"gradients = {self.call}"
         if len(self.outputs) > 1:

@@ -1,6 +1,6 @@
 """Drawn programs whose body ``torch.compile`` compiles: what they are, how they print, and the strategy that draws them.
 
-Plain runs the program as it was drawn, eagerly, so that a compiler that is wrong by itself does not make a wrong oracle.
+Plain runs the drawn program eagerly, so that a faulty compiler cannot make the oracle wrong.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ EXACT = "eager", "aot_eager"  # backends that run plain's kernels on plain's sha
 
 
 def sums_of(backend: str, terms: int = 64) -> Sums:
-    """What is known of sums that a backend takes: others than ``EXACT`` fuse, and add up in an order of their own."""
+    """What is known of the sums that a backend takes: backends not in ``EXACT`` fuse operators, and sum in another order."""
     return Sums(terms, Order.SAME if backend in EXACT else Order.ANY)
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A drawn program, ``eager``, of which a backend compiles the body, into one graph."""
+    """A drawn program, ``eager``, whose body a backend compiles into one graph."""
 
     eager: Program
     backend: str

@@ -1,4 +1,4 @@
-"""Pieces of models: each is drawn for a width, and gives the texts of modules and the width that comes out of them."""
+"""Pieces of models: each is drawn for an input width, and gives the texts of modules and their output width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A switch, read by all strategies: may drawn programs have regions in regions? It depends on what is judged."""
+"""A switch that all strategies read: may drawn programs have regions inside regions? It depends on the implementation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a note of a program stands for: the first word of its label says so, and this is the one place that writes and reads it.
+"""What a note of a program stands for, by the first word of its label, which only this module writes and reads.
 
-A program is text that runs with torch alone, so ``note("gradients 0", ...)`` names in words what a typed call would name.
-Words that are not in the table begin a plain value.
+A program is text that runs with torch alone, so ``note("gradients 0", ...)`` says in words what a typed call would say.
+A label that begins with any other word notes a plain value.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _ROLES = {role.value: role for role in Role if role is not Role.VALUE}
 
 @dataclass(frozen=True)
 class Note:
-    """What a note stands for, and the words after the one that says so (all of them for a plain value)."""
+    """What a note stands for, and the words after its first one (for a plain value, all words)."""
 
     role: Role
     words: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        """How a program calls it."""
+        """The label in a program."""
         return " ".join((self.role, *self.words) if self.role else self.words)
 
     @property
     def about(self) -> str:
-        """The words as one text."""
+        """The words, joined by spaces."""
         return " ".join(self.words)
 
     @property

@@ -1,4 +1,4 @@
-"""Programs about a model whose parameters are elsewhere: models are drawn, what is done with them is written by hand.
+"""Programs about offloaded models: the models are drawn, and what is done with them is written by hand.
 
 A drawn program defines ``build()``, which makes the model, and ``batch()``, which makes an input; the text of a written
 function, the driver, follows. ``place`` is where the model computes: the device that is judged, or a second one.
@@ -100,7 +100,7 @@ def _sums(program: Named, away: bool, *, split: bool) -> Sums:
 
 
 def defined(text: str) -> str:
-    """The text of a program after the definitions that it and they ask for."""
+    """The text of a program, after the definitions that it needs, directly or through others."""
     lines = [line for definition in definitions_for(text, DEFINITIONS) for line in (definition, "")]
     return "\n".join(["import torch", "", *lines, text])
 
@@ -198,7 +198,7 @@ def written(
 def greedy(counts: Sequence[int], slices: int) -> list[list[int]]:
     """Indices of the modules in each slice, by the rule of FairScale 0.4.13: a slice ends before it exceeds its share.
 
-    It has parameters then, and another slice is left; the last ones may be empty.
+    A slice that ends has parameters, and another slice follows it; the last slices may be empty.
     """
     share = sum(counts) // slices
     made: list[list[int]] = [[]]
@@ -213,7 +213,7 @@ def greedy(counts: Sequence[int], slices: int) -> list[list[int]]:
 
 
 def plain_runs(case: Case) -> None:
-    """The program is one that plain runs to its end; RuntimeError, which is no verdict, where that is not so."""
+    """Raise RuntimeError, which is no verdict, unless plain runs the program to its end."""
     if case.plain.error is not None:
         raise RuntimeError(f"plain does not run this program:\n{case.program.source}") from case.plain.error
 

@@ -1,7 +1,7 @@
 """PyTorch's own database of operators and samples of their arguments, as far as its programs can be judged.
 
-It is a part of torch, made for its tests. To import it takes seconds and changes the process, so it is imported when it
-is first needed, and what it changes is put back.
+It is a part of torch, made for torch's tests. Importing it takes seconds and changes the process, so it is imported only when
+it is needed, and what it changes is put back.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ DATABASE = "torch.testing._internal.common_methods_invocations"
 PACKAGES = ("numpy", "setuptools")  # what it imports besides torch; torch brings them, with newer releases of Python
 # What a program that imports it begins with. Torch takes the class TestCase from that package, and nothing else.
 PREAMBLE = ("import sys", "import unittest", 'sys.modules.setdefault("expecttest", unittest.case)  # which op_db imports')
-# What a checkpoint may need to get arguments as they are, and to return what an operator does.
+# Capabilities that a checkpoint may need for an operator's arguments and results.
 NEEDS = frozenset({"containers", "keyword-arguments", "non-tensor-arguments", "non-tensor-outputs"})
 DTYPES = ("float64", "complex128")
-# Operators that are not compared, since their default driver (LAPACK's gelsy) gives other last digits from call to call.
+# Operators that are not compared, because their default driver (LAPACK's gelsy) gives other last digits in each call.
 VARYING = ("linalg.lstsq", "linalg.lstsq.grad_oriented")
 SUMS = Sums(4096)  # samples have some hundreds of entries, and the longest ways are those of decompositions
 
@@ -56,10 +56,10 @@ class Category(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Sample:
-    """One call of an operator: by which number the database has its arguments, and which outputs require grad.
+    """One call of an operator: the number of its arguments in the database, and which outputs require grad.
 
-    ``text`` is how the database prints the arguments, and ``needs`` are the capabilities that a checkpoint needs which gets
-    the arguments as they are and returns what the operator does: a tensor, or a tuple of several, needs none.
+    ``text`` is how the database prints the arguments. ``needs`` are the capabilities that a checkpoint needs to take these
+    arguments and return the operator's result; a tensor, or a tuple of tensors, needs none.
     """
 
     operator: str
@@ -104,9 +104,9 @@ def sample(operator: str, dtype: str, number: int) -> Sample:
 
 
 def sample_from(operator: str, dtype: str, number: int, category: Category, claims: Collection[str]) -> Sample | None:
-    """The first sample of a category, from that number on, that needs no more than these capabilities; None if there is none.
+    """The first sample of a category, from that number on, that needs only these capabilities; None if there is none.
 
-    Samples are taken in turn, those of the dtype first, and run only if their arguments need no more.
+    Samples are tried in turn, those of the dtype first; one whose arguments need more is not run.
     """
     others = [one for one in dtypes(operator) if one != dtype]
     first = count(operator, dtype)
@@ -119,7 +119,7 @@ def sample_from(operator: str, dtype: str, number: int, category: Category, clai
 
 @functools.cache
 def _of_arguments(operator: str, dtype: str) -> tuple[frozenset[str], ...]:
-    """What the arguments of each sample need of a checkpoint that gets them as they are."""
+    """The capabilities that a checkpoint needs to take the arguments of each sample."""
     with _unseen():
         return tuple(_needs(one) for one in _samples(operator, dtype))
 

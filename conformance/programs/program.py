@@ -1,9 +1,9 @@
 """What a program is: a small typed tree that prints as runnable Python. The printed text is what runs.
 
-A program defines ``run(checkpoint, note, device)``, with something else to judge in place of ``checkpoint`` where it is
-of another kind: it makes its leaves, runs its body, in which regions are called through ``checkpoint``, and then its
-driver, which asks for gradients. ``note(label, value)`` marks a point in time and what is to be compared there. Nothing
-else leaves a program, and nothing but its seed is random in it.
+A program defines ``run(checkpoint, note, device)``; programs for another kind take something else in place of ``checkpoint``.
+``run`` makes the leaves, then runs the body, which calls regions through ``checkpoint``, and then the driver, which asks for
+gradients. ``note(label, value)`` marks a point in time, with a value to be compared there. Nothing else leaves a program, and
+its random numbers depend on its seed alone.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Leaf:
 
     @property
     def tensors(self) -> str:
-        """The text that stands for it in a list of tensors."""
+        """Its text in a list of tensors."""
         return f"*{self.name}.parameters()" if self.module else self.name
 
     @property
     def gradients(self) -> str:
-        """The text that stands for what it has for gradients in a list of them."""
+        """The text of its gradients in a list of gradients."""
         return f"*(each.grad for each in {self.name}.parameters())" if self.module else f"{self.name}.grad"
 
 
@@ -63,8 +63,8 @@ class Leaf:
 class Op:
     """``target = code``, an operator of which ``args`` are the tensors that it reads, in their order in the text.
 
-    ``terms`` are the roundings that it adds to a way through forward and back: its own, and those of its derivative, of the
-    product with the gradient, and of that gradient's sum with another one.
+    ``terms`` are the roundings that it adds to a path through forward and backward: its own, and those of its derivative, of
+    the product with the gradient, and of the sum of that gradient with another one.
     """
 
     target: str
@@ -79,7 +79,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Line:
-    """Any other statement, with ``{0}`` and so on for the tensors that it names."""
+    """Any other statement, with ``{0}`` and so on in place of the tensors that it names."""
 
     template: str
     args: tuple[str, ...] = ()
@@ -118,9 +118,9 @@ class Block:
 class Region:
     """A function and the call of it through ``checkpoint``, or what the text ``through`` names instead.
 
-    ``parameters`` are the names inside, ``unpack`` the lines that take tensors out of containers; ``arguments`` is the
-    text of the call's arguments and ``passed`` the tensors in it; ``result`` is the text that the function returns,
-    ``targets`` names outside with the path into the result that each is bound to.
+    ``parameters`` are the names inside, ``unpack`` the lines that take tensors out of containers. ``arguments`` is the text of
+    the call's arguments, and ``passed`` the tensors in it. ``result`` is the text that the function returns; ``targets`` are
+    names outside, each with the path into the result to which it is bound.
     """
 
     name: str
@@ -143,7 +143,7 @@ Statement = Op | Block | Region | Step
 class Program:
     """Leaves, body, the tensors that gradients are asked of, and the driver's steps, which ask.
 
-    ``order`` is that of its sums; what is asked of gradients of gradients makes the way through it ``times`` as long.
+    ``order`` is that of its sums. Gradients of gradients make the longest path through it ``times`` as long.
     """
 
     leaves: tuple[Leaf, ...]
@@ -158,7 +158,7 @@ class Program:
 
     @functools.cached_property
     def sums(self) -> Sums:
-        """Every operator may be on the longest way, and each step of the driver may add a gradient to others."""
+        """Every operator may be on the longest path, and each step of the driver may add a gradient to others."""
         return Sums(self.times * terms(self.body) + len(self.driver), self.order)
 
     @functools.cached_property
@@ -252,9 +252,9 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 class Named:
     """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments.
 
-    The first parameter has another name where it is of another kind, such as ``graph``. ``preamble`` are lines that come
-    before its imports. One that ``compiles`` what calls the checkpoint runs without meters around functions of regions, which
-    a compiler would have to trace.
+    For another kind the first parameter has another name, such as ``graph``. ``preamble`` are lines before its imports. A
+    program that ``compiles`` what calls the checkpoint runs without meters around regions' functions, because a compiler would
+    have to trace them.
     """
 
     function: Callable[..., None]
@@ -271,7 +271,7 @@ class Named:
 
     @property
     def imports(self) -> list[str]:
-        """The lines that import: outside of ``run``, for one that fails is no fault of what is judged."""
+        """The lines that import: outside of ``run``, because an import that fails is no fault of the implementation."""
         return [line for one in self._folded if isinstance(one, IMPORTS) for line in _lines(one)]
 
     @property
@@ -303,7 +303,7 @@ def _lines(statement: ast.stmt) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _module(source: str) -> tuple[ModuleType, CodeType]:
-    """The module that a program is, and its code; the same program is the same module, also in the names of its classes."""
+    """A program's module and its code; the same program gives the same module name, and so the same names of classes."""
     name = f"program_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     return ModuleType(name), compile(source, FILE, "exec", dont_inherit=True)  # as a script that is printed is compiled
 

@@ -1,11 +1,11 @@
 """Schedules: programs whose forward may run several times, and the steps taken with the graphs that it gives.
 
 ``forward`` returns every tensor that is bound outside regions, and each step ends with a note of all that the program
-holds: "held" while it holds a graph, else "empty". What else is alive there was kept by an implementation. Steps are
-drawn so that plain takes them; "again" and "spent", over a graph that is freed or freed in part, may be refused.
+holds: "held" while it holds a graph, else "empty". Anything else that is alive at a note was kept by the implementation. Steps
+are drawn so that plain can take them; only "again" and "spent", over a graph that is freed or partly freed, may be refused.
 
-Not a ``RuleBasedStateMachine``: that takes its steps itself, in the run that draws them, and cannot be drawn from as part of a
-strategy. Here a schedule is a program, which is drawn once, printed, and run by plain and by every implementation.
+This is not a ``RuleBasedStateMachine``, which takes its steps while they are drawn, and cannot be a part of a strategy. Here a
+schedule is a program, which is drawn once, printed, and run by plain and by every implementation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A program of which the body becomes ``forward``, and the steps; ``order`` is that of the steps' sums."""
+    """A program whose body becomes ``forward``, and the steps; ``order`` is that of the steps' sums."""
 
     program: Program
     steps: tuple[Step | Failure, ...]
@@ -73,7 +73,7 @@ class Schedule:
         return self.text("checkpoint")
 
     def text(self, subject: str, *, imports: Collection[str] = (), prepared: Collection[str] = (), context: str = "") -> str:
-        """The program's text as one of ``subject``, after what is ``prepared``; with a context around each forward."""
+        """The program's text, about ``subject``, with ``prepared`` lines before it and a context around each forward."""
         fails = {step.target for step in self.steps if isinstance(step, Failure)}
         program = self.program
         inside = [*prepared, f"torch.manual_seed({program.seed})"]
@@ -94,7 +94,7 @@ class Schedule:
 
 
 def watched(schedule: Schedule) -> Schedule:
-    """The same schedule with a note "due" inside regions, where the gradient of an operator's result is there."""
+    """The same schedule with a note "due" when the gradient of an operator's result inside a region arrives."""
 
     def due(region: str, op: Op) -> Line:
         noted = Noted(Note(Role.DUE, (region, op.target)))
@@ -104,7 +104,7 @@ def watched(schedule: Schedule) -> Schedule:
 
 
 class _Planner:
-    """Draws the steps of a schedule, and knows of each graph whether it is whole, freed in part, or freed."""
+    """Draws the steps of a schedule, and follows whether each graph is whole, partly freed, or freed."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], program: Program) -> None:
         self.draw, self.program = draw, program
@@ -145,13 +145,13 @@ class _Planner:
         self.taken.append(Noted(Note(role, (*words, str(self.steps))), value))
 
     def take(self, kind: str) -> None:
-        """One step, and the note of what is held after it."""
+        """Take one step, and note what is held after it."""
         self.steps += 1
         _STEPS[kind](self)
         self.note(Role.HELD if self.graphs else Role.EMPTY, listed(self.graphs))
 
     def add(self, request: Request) -> None:
-        """Ask for gradients that are added to those that leaves have, and note these."""
+        """Ask for gradients, which are added to those of leaves, and note the sums."""
         self.taken += [Line(request.call), gradients(str(self.steps), self.program.leaves)]
 
     def forward(self) -> None:
@@ -196,7 +196,7 @@ class _Planner:
         self.attempt(self.asked(self.pick(FREED), self.outputs))
 
     def attempt(self, request: Request) -> None:
-        """A backward that may be refused. How far it got before it was is of no concern: gradients start anew."""
+        """A backward that may be refused. How far it got does not matter, as gradients are reset afterwards."""
         came, raised = (Noted(Note(Role.ATTEMPT, (str(self.steps),)), repr(how)).code for how in ("a value", "raised"))
         lines = ["try:", f"    {request.call}", f"    {came}", "except RuntimeError:", f"    {raised}"]
         self.taken += map(Line, [*lines, f"for leaf in {listed(self.leaves)}: leaf.grad = None"])
@@ -217,8 +217,8 @@ class _Planner:
         self.taken.append(Failure(target, self.draw(st.sampled_from(("Planned", "Interrupt"))), call))
 
 
-# What a step may be. "whole" and "create-graph" ask for all outputs, "some", "inputs" and "grad" for asides; these all
-# retain the graph; "backward" frees it, "part" frees a part of it.
+# The kinds of steps. "whole" and "create-graph" ask for all outputs; "some", "inputs" and "grad" for asides. These all retain
+# the graph; "backward" frees it, and "part" frees a part of it.
 _STEPS: dict[str, Callable[[_Planner], None]] = {
     "forward": _Planner.forward,
     "whole": _Planner.whole,

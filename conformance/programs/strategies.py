@@ -1,7 +1,7 @@
 """Strategies that draw programs. A feature is a switch; programs are valid by construction.
 
-``programs(always=..., sometimes=...)``: what is in ``always`` occurs in every region or driver, or once in the program
-where one is enough; what is in ``sometimes`` is drawn.
+``programs(always=..., sometimes=...)``: features in ``always`` occur in every region or driver, or once in the program if that
+is enough; features in ``sometimes`` are drawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def programs(
 ) -> Program:
     """Programs with the given features; ``depth`` bounds how deep regions nest, ``layer`` is the one layer that is drawn.
 
-    Raises ValueError for a feature that is not there, and when regions are always to nest, but not deeper than 1.
+    Raises ValueError for an unknown feature, and if regions must always nest but ``depth`` is 1.
     """
     author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth, layer)
     if depth < 2 and "nesting" in author.always:

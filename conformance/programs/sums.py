@@ -1,8 +1,8 @@
-"""The sums in a program, as far as it is known when the program is built: their order in two runs, and their terms.
+"""What is known about the sums in a program when it is built: whether two runs take them in the same order, and their terms.
 
 Two runs that execute the same kernels on tensors of the same shapes and strides, in the same order, give the same bits on any
 processor, and are compared bit for bit. Others take sums in another order: a batch that is split has fewer rows, for which
-there are other kernels; gradients that several threads of autograd make arrive as they come. Those differ by no more than
+there are other kernels; gradients from several threads of autograd arrive in any order. Such runs differ by no more than
 rounding, which has a bound.
 """
 
@@ -28,7 +28,7 @@ class Order(enum.Enum):
 
     @property
     def away(self) -> Order:
-        """The order of the same program where it computes on a second device, whichever the first one is."""
+        """The order of the same program if it computes on a second device, whichever the first one is."""
         return Order.ANY if self is Order.SAME_ON_CPU else self
 
     def and_of(self, other: Order) -> Order:
@@ -40,8 +40,8 @@ class Order(enum.Enum):
 class Sums:
     """What is known of a program's sums.
 
-    ``terms`` bounds the roundings on the longest way through the program, from a leaf to what is noted: the products and
-    additions of every sum on it, two for a function such as ``sin``. Raises ValueError where it is no positive number.
+    ``terms`` bounds the roundings on the longest path through the program, from a leaf to what is noted: the products and
+    additions of every sum on it, and two for a function such as ``sin``. Raises ValueError if it is not positive.
     """
 
     terms: int = 64
@@ -78,16 +78,16 @@ class Comparable(Protocol):
 
 
 def terms_in_any_order(program: Comparable, implementation: Implementation, device: str) -> int:
-    """Of how many terms sums are that may be taken in another order than plain's; 0 where there are none: bit for bit."""
+    """How many terms sums have that may be taken in another order than plain's; 0 if there are none, for bit for bit."""
     claimed = implementation.kind != "checkpoint" or "exact-sums" in implementation.capabilities
     return 0 if claimed and program.sums.are_exact(device) else program.sums.terms
 
 
 def rounding(dtype: torch.dtype, terms: int) -> float:
-    """By how much two sums of the same terms may differ, in parts of the sum of the terms' magnitudes; 0 for no terms.
+    """How far two sums of the same terms may differ, relative to the sum of the terms' magnitudes; 0 for no terms.
 
-    Each of them is off by gamma_n = n u / (1 - n u) at most, where u is half of the dtype's resolution (Higham, Accuracy and
-    Stability of Numerical Algorithms, 2002, section 3.1), so that they differ by twice as much. Infinite where n u reaches 1.
+    Each of them is off by at most gamma_n = n u / (1 - n u), where u is half of the dtype's resolution (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2002, section 3.1), so they differ by at most twice as much. Infinite if n u reaches 1.
     """
     off = terms * torch.finfo(dtype).eps / 2
     return 2 * off / (1 - off) if off < 1 else math.inf

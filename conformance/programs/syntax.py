@@ -1,4 +1,4 @@
-"""The syntax tree of a text, the names in it, and the definitions that these ask for."""
+"""The syntax tree of a text, the names in it, and the definitions that these names need."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def identifiers(code: str | ast.stmt) -> frozenset[str]:
 
 
 def definitions_for(text: str, definitions: Mapping[str, str]) -> list[str]:
-    """The definitions that names in a text, and in these definitions, ask for, in their order.
+    """The definitions that names in a text need, and those that these definitions need, in their order.
 
     Raises SyntaxError if the text is not Python.
     """

@@ -1,9 +1,9 @@
 """Fingerprints of code: a hash over the syntax trees of definitions and of all that they refer to, however far away.
 
-Comments, docstrings and formatting are no part of it, nor is the version of Python that reads the code. A definition refers
-to the names in its text, annotations among them, for they say whose methods are called; to attributes of modules; to what it
-imports where it is needed; and to imports in the text of programs. A law refers also to laws that it names. What is
-``SEPARATE`` is left out, and so are, in ``Sources.undeclared``, the known failures that implementations declare.
+Comments, docstrings and formatting do not count, nor does the version of Python that reads the code. A definition refers to the
+names in its text (including annotations, which say whose methods are called), to attributes of modules, to imports inside it,
+and to imports in the text of programs. A law also refers to laws that it names. What is in ``SEPARATE`` is left out, and in
+``Sources.undeclared`` the known failures that implementations declare are left out, too.
 
 A root is a module (``"impls.nested"``), a definition (``"conformance.judging.explorer:Explorer"``) or an entry of a dict
 (``"benches.models.workloads:KINDS[chain]"``).
@@ -24,8 +24,8 @@ from conformance.rows.results_file import ROOT
 
 PACKAGES = "impls", "conformance", "benches", "reprise"
 LAWS = "conformance.laws"
-# What says where and how something was measured and shows it, what a law means to readers, and what finds an implementation,
-# whose fingerprint is its own.
+# Code that describes a measurement or renders it, what a law means to readers, and code that finds an implementation, which has
+# a fingerprint of its own.
 SEPARATE = frozenset(
     {
         "conformance.judging.result:Result.script",
@@ -38,7 +38,7 @@ SEPARATE = frozenset(
 )
 DIGITS = 12
 COMPILED = "csrc"  # the folder of what is in C++, whose text is hashed as it is
-ALL, EFFECTS = "*", ""  # all of a module; what it does when it is imported, beyond binding names
+ALL, EFFECTS = "*", ""  # all of a module; what importing it does besides binding names
 _IMPORT = re.compile(r"^[ \t]*((?:from [\w.]+ )?import \w.*)$", re.MULTILINE)
 _ENTRY = re.compile(r"(?P<name>\w+)\[(?P<key>.+)\]")
 
@@ -46,7 +46,7 @@ Item = tuple[str, str]  # a module, and a name in it, ALL or EFFECTS
 
 
 class Sources:
-    """The code of a checkout as it was when this was made. Nothing of it is imported."""
+    """The code of a checkout at the time when this was made. Nothing of it is imported."""
 
     def __init__(self, root: Path = ROOT) -> None:
         paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
@@ -67,14 +67,14 @@ class Sources:
 
     @cached_property
     def undeclared(self) -> Sources:
-        """The same code without the known failures that implementations declare: what they do, not what is said of it."""
+        """The same code without the known failures that implementations declare: what they do, not what they declare."""
         other = copy.copy(self)
         other._declares = False
         other._begin()
         return other
 
     def declaration(self, module: str) -> str:
-        """The fingerprint of the known failures alone that a module declares; raises as ``fingerprint`` does."""
+        """The fingerprint of only the known failures that a module declares; raises as ``fingerprint`` does."""
         rest = self.undeclared
         without = rest.closure([module])
         return self.hashed(one for one in self.closure([module]) if one not in without or self._hash(one) != rest._hash(one))
@@ -85,7 +85,7 @@ class Sources:
         return [path.as_posix() for path in sorted(ours.keys() | theirs.keys()) if ours.get(path) != theirs.get(path)]
 
     def compiled(self, module: str) -> list[str]:
-        """What stands for the source in C++ beside a module, to be given to ``fingerprint``: each file with its hash."""
+        """Texts for ``fingerprint`` that represent the C++ source beside a module: each file with its hash."""
         folder = Path(*module.split(".")).with_name(COMPILED)
         return [f"{path.as_posix()} {_hashed(text)}" for path, text in self._compiled.items() if path.parent == folder]
 
@@ -100,9 +100,9 @@ class Sources:
         return [one for one in self._paths if one.startswith(f"{package}.") and name in self._module(one).definitions]
 
     def fingerprint(self, roots: Iterable[str], also: Iterable[str] = ()) -> str:
-        """The fingerprint of these roots, and of texts that stand for what is not here, such as ``"fairscale==0.4.13"``.
+        """The fingerprint of these roots, and of texts that represent other code, such as ``"fairscale==0.4.13"``.
 
-        Raises ValueError for a root that is not there, and for a file that is no Python.
+        Raises ValueError for a root that does not exist, and for a file that is not Python.
         """
         key = tuple(roots), tuple(also)
         if key not in self._fingerprints:
@@ -183,7 +183,7 @@ class Sources:
             for target, _ in module.imports.values():
                 yield from self._resolved(target)
         for statement in self._of(item):
-            if not isinstance(statement, ast.Import | ast.ImportFrom):  # of another project, as what it binds is an item
+            if not isinstance(statement, ast.Import | ast.ImportFrom):  # an import from another project is an item itself
                 yield from self._in(module, statement)
 
     def _in(self, module: Module, tree: ast.AST) -> Iterator[Item]:
@@ -219,7 +219,7 @@ class Sources:
                 yield from self._resolved(target)
 
     def _resolved(self, target: Target, more: Iterable[str] = ()) -> Iterator[Item]:
-        """Where a name of a module, a name of that, and so on, is defined: nowhere here if the module is not ours."""
+        """Where a name of a module, then a name of that one, and so on, is defined; nothing if the module is not ours."""
         names = [*target.names, *more]
         if target.module not in self._ours:
             return

@@ -1,8 +1,7 @@
 """Where results come from: the checkout that was measured, and the fingerprints of the code in it.
 
-A row of a conformance run has three: of its implementation, of what that declares, and of its law. A table of a bench has them
-for each of its contenders, workloads and so on, with the roots from which they are made, so that nothing else is needed to
-make them again.
+A row of a conformance run has three: of its implementation, of what that declares, and of its law. A table of a bench has
+fingerprints for each contender, workload and so on, together with their roots, so that they can be computed again.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from conformance.provenance.fingerprints import LAWS, Item, Sources
 from conformance.rows import results_file
 from conformance.rows.results_file import ROOT, Row
 
-# What judges every law: the second device is in the process of a complete run, and torch asks it as well as the CPU.
+# The code that judges by every law. In a complete run the simulated device is registered, too, and torch calls its functions.
 JUDGE = "conformance.judging.explorer:Explorer", "conformance.simulated_device.device:second"
-APART = ("conformance.judging.sandbox:Contained",)  # what judges an implementation in a process of its own, too
-FEW = 5  # so many files are named
+APART = ("conformance.judging.sandbox:Contained",)  # and for an implementation in a process of its own
+FEW = 5  # files that a message names, at most
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,11 @@ class Origin:
         return {"commit": self.commit, "dirty": bool(self.changed)}
 
     def fault(self) -> str:
-        """Why what is measured since then is not the work of its commit, and may not be published; "" if it is."""
+        """Why what was measured since then is not what its commit gives, so that it may not be published; "" if it is."""
         if self.commit == results_file.UNKNOWN:
             return f"the commit is unknown, for {self.root} is no git repository"
         if self.changed:
-            return f"there are uncommitted changes: {_few(self.changed)}; commit them, or put them away"
+            return f"there are uncommitted changes: {_few(self.changed)}; commit them, or stash them"
         meanwhile = self.sources.differing(Sources(self.root))
         return f"files were changed while it was measured: {_few(meanwhile)}; measure it again" if meanwhile else ""
 
@@ -63,9 +62,9 @@ def _few(names: Sequence[str]) -> str:
 
 
 def of_row(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
-    """The fingerprints of a row: of its law, and of its implementation and declaration if that is ours or a peer.
+    """The fingerprints of a row: of its law, and of its implementation and declaration if that is ours or a peer's.
 
-    Raises ValueError when the code of either is not there.
+    Raises ValueError if the code of either does not exist.
     """
     return {**of_implementation(sources, row, header), **of_law(sources, row, header)}
 
@@ -90,7 +89,7 @@ def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, s
 
 
 def packages(names: Iterable[str], versions: Mapping[str, str]) -> list[str]:
-    """What implementations come from that others ship, as requirements: ``["fairscale==0.4.13"]``."""
+    """The packages that peers among these come from, as requirements: ``["fairscale==0.4.13"]``."""
     needed = {impls.PEERS[name].distribution for name in names if name in impls.PEERS} - {""}
     return [f"{one}=={versions.get(one, results_file.UNKNOWN)}" for one in sorted(needed)]
 
@@ -98,10 +97,10 @@ def packages(names: Iterable[str], versions: Mapping[str, str]) -> list[str]:
 def of_roots(
     sources: Sources, roots: Sequence[str], requirements: Sequence[str] = (), alone: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The fingerprints of what a bench measures, apart for implementations and for the rest, and of what they are.
+    """The fingerprints of what a bench measures, one for implementations and one for the rest, with their roots.
 
-    Of definitions that are to stand ``alone`` nothing is followed: they only choose what is measured.
-    Raises ValueError for a root that is not there.
+    Definitions in ``alone`` count without what they refer to: they only choose what is measured.
+    Raises ValueError for a root that does not exist.
     """
     sources = sources.undeclared
     items = sources.closure(roots) | sources.items(alone)

@@ -1,7 +1,7 @@
-"""Which published results were measured on other code than there is now, and how tables and pages mark them.
+"""Which published results were measured on older code, and how tables and pages mark them.
 
-Marks are made when a table or page is written. They stand between markers of their own, so that a check compares what is
-measured, and code that changes makes no table stale.
+Marks are made when a table or page is written. They have markers of their own, so that a check can ignore them: code that
+changes makes no table stale.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from conformance.rows.results_file import ROOT, Results, Row
 MARK = "†"
 MEANING = f"{MARK} measured on older code"
 BEGIN, END = "<!-- older -->", "<!-- /older -->"
-CELL = f"<b>{MARK}</b>"  # at a verdict in a page, where there are thousands: it needs no markers
-NAMED = 4  # so many that are older are named in a note; what is older is marked besides
+CELL = f"<b>{MARK}</b>"  # at each of thousands of verdicts on the page, without markers
+NAMED = 4  # entries that a note names, at most
 NO_FINGERPRINT = "no fingerprint"
-OLDER, GONE = "older", "gone"  # what is added to rows and tables, and to headers whose commit is not there
+OLDER, GONE = "older", "gone"  # keys that are added to older rows and tables, and to headers whose commit is missing
 
 
 def marked(text: str) -> str:
@@ -38,7 +38,7 @@ def unmarked(text: str) -> str:
 
 
 class Now:
-    """The code and the commits that there are now, with which results are compared."""
+    """The present code and commits, with which results are compared."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root, self.sources = root, Sources(root)
@@ -46,7 +46,7 @@ class Now:
         self._commits: dict[str, str] = {}
 
     def of_results(self, results: Results) -> Results:
-        """The results, each row that is older with the reasons, and headers with what is wrong with their commits."""
+        """The results, with reasons added to rows that are older, and to headers whose commit is missing."""
         headers = [run.header for run in results.runs] or [results.header]
         rows = tuple(self._with_reasons(row, headers) for row in results.rows)
         header = self.of_header(results.header)
@@ -88,7 +88,7 @@ class Now:
         return {**row, OLDER: reasons} if reasons else row
 
     def reasons(self, row: Row, header: Mapping[str, Any]) -> list[str]:
-        """Why a row of a conformance run is older than the code: its implementation is, its law is, or nobody knows."""
+        """Why a row of a conformance run is older than the code: its implementation, its law, or a missing fingerprint."""
         measured = row.get("fingerprints")
         if not measured:
             return [NO_FINGERPRINT]
@@ -101,7 +101,7 @@ class Now:
         for make in (measured_code.of_implementation, measured_code.of_law):
             try:
                 found |= make(self.sources, row, {**header, "versions": versions})
-            except ValueError:  # it is no more
+            except ValueError:  # it no longer exists
                 continue
         return found
 
@@ -110,20 +110,20 @@ class Now:
         present = [self._required(one) for one in entry["packages"]]
         try:
             found = measured_code.of_roots(self.sources, entry["of"], present, entry["alone"])
-        except ValueError:  # a root is no more
+        except ValueError:  # a root no longer exists
             return parts
         return [part for part in parts if found.get(part) != entry[part]]
 
     def _required(self, requirement: str) -> str:
-        """A requirement as this project pins it, the same one if it does not."""
+        """A requirement as this project pins it; unchanged if it does not."""
         name = requirement.partition("==")[0]
         return f"{name}=={self.pinned[name]}" if name in self.pinned else requirement
 
 
 def is_older(content: Mapping[str, Any], **names: str) -> bool:
-    """Whether what has these names in the table of a bench is older; all of it is where it has no fingerprint."""
+    """Whether entries of these names in the table of a bench are older; without a fingerprint, they are."""
     if OLDER not in content:
-        return False  # nobody has asked
+        return False  # it was not compared with the code
     there = content.get("fingerprints", {})
     return any(name not in there.get(kind, ()) or name in content[OLDER][kind] for kind, name in names.items())
 
@@ -154,7 +154,7 @@ def count(rows: Iterable[Row]) -> int:
 
 
 def _pinned(pyproject: Path) -> dict[str, str]:
-    """The versions of the peers' packages that ``nox -s peers`` installs, by name; none where nothing says so."""
+    """The versions of the peers' packages that ``nox -s peers`` installs, by name; {} if the file does not say."""
     if not pyproject.exists():
         return {}
     with pyproject.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Syntax trees of modules: a text of theirs that no version of Python changes, and what they define, import and name."""
+"""Syntax trees of modules: as text that is the same under every version of Python, and what they define, import and name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def canonical(node: object) -> str:
 
 
 def _whole(value: object) -> object:
-    """A field as it is hashed: blocks without docstrings, f-strings whose text is cut where something is put in, alone."""
+    """A field as it is hashed: without docstrings, and with adjacent texts of an f-string joined into one."""
     if not isinstance(value, list):
         return value
     found: list[object] = []
@@ -43,7 +43,7 @@ def _is_formatted(values: list[object]) -> bool:
 
 
 def _is_nothing(statement: object) -> bool:
-    """Whether it is a docstring, or stands where a statement must stand."""
+    """Whether it is a docstring or another lone constant, or ``pass``."""
     return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
 
 
@@ -66,7 +66,7 @@ class Module:
     effects: list[ast.AST] = field(default_factory=list)
 
     def add(self, statement: ast.stmt, without: Collection[str] = ()) -> None:
-        """Take in a statement of the module, without some methods and decorators."""
+        """Add a statement of the module, without some methods and decorators."""
         if _is_nothing(statement) or _is_command(statement):
             return
         if isinstance(statement, ast.FunctionDef):
@@ -85,7 +85,7 @@ class Module:
             self.effects.append(statement)
 
     def _decorator(self, expression: ast.expr) -> str:
-        """Where the function is from that a call decorates with, as ``"pkg.mod:name"``; "" if it is not imported by name."""
+        """The function that a decorator calls, as ``"pkg.mod:name"``; "" if it is not imported by name."""
         match expression:
             case ast.Call(ast.Name(name)) if name in self.imports:
                 source = self.imports[name][0]
@@ -111,7 +111,7 @@ def _name(statement: ast.stmt) -> str:
 
 
 def _is_command(statement: ast.stmt) -> bool:
-    """Whether it runs only where the module is the command."""
+    """Whether it runs only if the module is run as a command."""
     match statement:
         case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")])):
             return True
@@ -142,8 +142,8 @@ def _bound(statement: ast.stmt) -> list[str]:
 def parsed(name: str, text: str, *, is_package: bool, without: Collection[str] = (), declares: bool = True) -> Module:
     """A module of this name and text. Raises SyntaxError.
 
-    ``without`` methods such as ``"pkg.mod:Class.method"`` and calls of decorators such as ``"pkg.mod:decorator"``. A module
-    that ``declares`` nothing is without the known failures of its implementation, and what nothing but those uses.
+    ``without`` has methods to leave out, such as ``"pkg.mod:Class.method"``, and decorators, such as ``"pkg.mod:decorator"``.
+    If ``declares`` is False, the known failures of its implementation are left out, too, and what only they use.
     """
     made = Module(name, is_package)
     tree = ast.parse(text)
@@ -170,7 +170,7 @@ def _undeclared(tree: ast.Module) -> list[ast.stmt]:
 
 
 def _is_unused(statement: ast.stmt, names: Collection[str], among: Iterable[ast.stmt]) -> bool:
-    """Whether a statement binds nothing but some of these names, which no other statement uses; of an import, those are cut."""
+    """Whether a statement binds only names among these that no other statement uses; an import is rid of such names."""
     used = _used(one for one in among if one is not statement and not isinstance(one, Import))
     if isinstance(statement, Import):
         gone = [one for one in statement.names if (name := one.asname or one.name) in names and name not in used]
@@ -186,7 +186,7 @@ def _used(trees: Iterable[ast.AST]) -> set[str]:
 
 
 def entries(statement: ast.AST, key: str) -> Iterator[ast.AST]:
-    """The values that a dict in a statement has for a key."""
+    """The values for a key in the dicts of a statement."""
     for one in (node for node in ast.walk(statement) if isinstance(node, ast.Dict)):
         for found, value in zip(one.keys, one.values, strict=True):
             if isinstance(found, ast.Constant) and found.value == key:
@@ -204,7 +204,7 @@ def evaluated(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def chains(nodes: list[ast.AST]) -> Iterator[list[str]]:
-    """Names, each with the attributes that are taken from it: ``["torch", "nn", "Linear"]``."""
+    """Names with the attributes that follow them: ``["torch", "nn", "Linear"]``."""
     inside = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:
         if id(node) in inside:

@@ -11,7 +11,7 @@ from conformance.reports.editions import Edition, Entry, Table, distinct
 from conformance.reports.nearest_declaration import CONTROL
 from conformance.rows.for_readers import TIERS
 
-# The effects that a user does not notice, those that one does, and the others, which make no result wrong.
+# The effects that a user does not notice, those that a user does notice, and the others, which make no result wrong.
 SILENT = ("wrong gradient", "wrong state", ranking.UNKNOWN[0])
 LOUD = (ranking.REFUSED, ranking.CRASH, ranking.HANG)
 COSTLY = tuple(name for name in ranking.EFFECTS if name not in (*SILENT, *LOUD))
@@ -20,7 +20,7 @@ Broken = tuple[tuple[str, tuple[Entry, ...]], ...]
 
 @dataclass(frozen=True)
 class Topic:
-    """What somebody looks for, the search word of the laws about it, and what no row says of it."""
+    """What somebody looks for, the search word of the laws about it, and a note on what no row says."""
 
     title: str
     word: str
@@ -42,15 +42,15 @@ TOPICS = (
     Topic(
         "BatchNorm",
         "BatchNorm",
-        "Gradients are right, but each recomputation updates the running statistics once more, so the model is another one in "
+        "Gradients are right, but each recomputation updates the running statistics again, so the model gives other results in "
         "eval mode. Leave BatchNorm outside of regions or in eval mode, or give it the momentum 1 - sqrt(1 - momentum), with "
-        "which two updates are one.",
+        "which two updates have the effect of one.",
     ),
     Topic(
         "LoRA and frozen inputs",
         "LoRA",
-        "A region of which no input requires grad, as the first of a model whose embedding is frozen: a reentrant checkpoint "
-        "gives the parameters inside no gradient.",
+        "If no input of a region requires grad, as in the first region of a model whose embedding is frozen, a reentrant "
+        "checkpoint gives the parameters inside no gradient.",
     ),
     Topic("Double backward, gradient penalties", "double backward"),
 )
@@ -58,9 +58,9 @@ TOPICS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """Under the laws about a topic: who keeps all, and of the others who is silently wrong under some, loud, or only costly.
+    """Under the laws about a topic: who keeps all, who is silently wrong under some, and who else is loud or only costly.
 
-    Where there are everyday laws about it, these decide, and ``beyond`` has the answer under the advanced ones.
+    If there are everyday laws about it, these decide, and ``beyond`` has the answer under the advanced ones.
     """
 
     topic: Topic
@@ -78,7 +78,7 @@ class Answer:
 
 
 def answers(edition: Edition) -> list[Answer]:
-    """The answers for checkpoints, of those topics about which there are rows. Adversarial laws are left out."""
+    """The answers for checkpoints, for each topic about which there are rows. Adversarial laws are left out."""
     entries = [one for one in edition.entries if one.kind == "checkpoint" and one.row["impl"] != CONTROL]
     return [_by_tier(topic, its) for topic in TOPICS if (its := [one for one in entries if _is_about(one, topic)])]
 
@@ -109,7 +109,7 @@ def _answer(topic: Topic, entries: Sequence[Entry]) -> Answer:
 
 
 def _broken(entries: Sequence[Entry], names: Sequence[str], effects: Sequence[str]) -> Broken:
-    """Under which laws each implementation has one of these effects, those that have none left out."""
+    """The verdicts with one of these effects, by implementation; implementations without any are left out."""
     found = [one for one in entries if ranking.effect(one.row) in effects]
     by_name = ((name, tuple(one for one in found if one.row["impl"] == name)) for name in names)
     return tuple((name, its) for name, its in by_name if its)
@@ -117,7 +117,7 @@ def _broken(entries: Sequence[Entry], names: Sequence[str], effects: Sequence[st
 
 @dataclass(frozen=True)
 class Keeps:
-    """How many laws of each tier an implementation keeps, of how many, and its wrong gradients."""
+    """How many laws of each tier an implementation keeps, how many there are, and how many give wrong gradients."""
 
     name: str
     note: str

@@ -19,13 +19,13 @@ WRONG, LOUD, RIGHT = SYMBOLS["diverges"], SYMBOLS["refuses"], SYMBOLS["agrees"]
 LEGEND = (
     f"{RIGHT} right; {LOUD} refuses or raises, so you notice; {WRONG} silently wrong. Everyday laws decide if there are any; a "
     f"number after {RIGHT} counts advanced laws about the topic under which the implementation is silently wrong. The last "
-    "column does so for all everyday and advanced laws, whatever they are about."
+    "column counts everyday and advanced laws of any topic under which it is."
 )
 
 
 @dataclass(frozen=True)
 class Training:
-    """What somebody trains, the topics that decide what is right for it, by search word, and what else to know."""
+    """What somebody trains, the search words of the topics that decide which implementation is right, and a note."""
 
     title: str
     words: tuple[str, ...]
@@ -38,8 +38,8 @@ TRAININGS = (
     Training(
         "A convolutional network with BatchNorm under DistributedDataParallel",
         ("DDP",),
-        "No checkpoint is right about BatchNorm inside a region, whichever you choose: [do this](#batchnorm). With that done, "
-        "DistributedDataParallel decides, as far as it is judged.",
+        "Every checkpoint is wrong about BatchNorm inside a region: [do this](#batchnorm), whichever you choose. The rest is "
+        "about DistributedDataParallel, as far as it is judged.",
     ),
     Training("A network with a gradient penalty", ("double backward",)),
 )
@@ -90,7 +90,7 @@ def _cell(name: str, answer: Answer) -> str:
 
 
 def _training(one: Training, topics: Sequence[Answer], wrong: Mapping[str, int]) -> str:
-    """Who is right under the laws of all its topics, those first that are silently wrong under the fewest laws of all."""
+    """Who is right under the laws of all its topics, fewest silent faults first, and who is not, and why."""
     silent = distinct(name for topic in topics for name, _ in topic.silent)
     names = distinct(name for topic in topics for name in topic.names)
     right = sorted((name for name in names if all(name in topic.keep for topic in topics)), key=lambda name: wrong[name])
@@ -102,7 +102,7 @@ def _training(one: Training, topics: Sequence[Answer], wrong: Mapping[str, int])
 
 
 def _reasons(topics: Sequence[Answer]) -> Iterator[str]:
-    """For each law that an implementation breaks silently, those for which no law before it says so."""
+    """For each law, the implementations that break it silently and broke no law before it."""
     told: set[str] = set()
     for topic in topics:
         for law, statement in topic.laws:
@@ -113,7 +113,7 @@ def _reasons(topics: Sequence[Answer]) -> Iterator[str]:
 
 
 def _topic(answer: Answer) -> list[str]:
-    """A heading, what no row says, and a table of the laws."""
+    """A heading, the topic's note, and a table of the laws."""
     lines = [["law", "tier", "silently wrong", "refuses or raises"], ["---"] * 4]
     for one in filter(None, (answer, answer.beyond)):
         for law, statement in one.laws:
@@ -128,7 +128,7 @@ def _breaking(broken: Broken, law: str) -> list[str]:
 
 
 def _briefly(names: Sequence[str], of: Sequence[str]) -> str:
-    """The names, or those that are missing where these are fewer."""
+    """The names, or "all but" the others if these are fewer."""
     others = [name for name in of if name not in names]
     if not others:
         return "all"

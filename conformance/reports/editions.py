@@ -85,19 +85,19 @@ class Entry:
 
     @property
     def script_file(self) -> str:
-        """Where the script stands as a file, seen from the results file; "" if it stands nowhere."""
+        """The path of the script from the results file; "" if there is no such file."""
         path = script_files.file_of(self.results.path, self.row)
         return "" if path is None else path.relative_to(self.results.path.parent).as_posix()
 
     @property
     def detail(self) -> str:
-        """What was seen; of a row whose script is in other results, for it has the same verdict there, also which these are."""
+        """What was seen. If the script is that of the same verdict in other results, these are named, too."""
         seen, where = self.row["detail"], self.row.get("program_in")
         return f"{seen}\nIts script is that of the same verdict in {where}.".strip() if where else seen
 
     @property
     def takes(self) -> str:
-        """What its script takes to run; THIS_PROJECT where that is a clone of this project."""
+        """What its script needs to run; THIS_PROJECT if that is a clone of this project."""
         peer, name = impls.PEERS.get(self.row["impl"]), self.row["impl"]
         if imports(self.row["program"], OURS):
             return THIS_PROJECT
@@ -107,14 +107,14 @@ class Entry:
 
     @property
     def known(self) -> Mapping[str, str] | None:
-        """Reason and source of a declared limit; for rows from before they said so, as what is built in declares now."""
+        """Reason and source of a declared limit; for older rows, which lack them, those that are declared now."""
         if "known" in self.row or self.row["impl"] not in impls.names():
             return self.row.get("known")
         known = impls.get(self.row["impl"]).known.get(self.row["law"])
         return None if known is None else {"reason": known.reason, "source": known.source}
 
     def record(self) -> list[dict[str, Any]]:
-        """What the panel shows, split into parts that several verdicts share; of the script only its folder."""
+        """What the panel shows, split into parts that several verdicts share; for the script, only its folder."""
         row = self.row
         return [
             {"law": row["law"], "statement": row.get("statement", ""), "family": self.family, **_for_readers(row)},
@@ -146,7 +146,7 @@ def interned(records: Iterable[Sequence[Mapping[str, Any]]]) -> list[tuple[list[
 
 @dataclass(frozen=True)
 class Column:
-    """An implementation in a table. ``note`` tells it from another column of that name, made with something else."""
+    """An implementation in a table. ``note`` distinguishes it from another column of the same name."""
 
     name: str
     note: str
@@ -235,7 +235,7 @@ class Edition:
 
 
 def entries(found: Iterable[Results]) -> list[Entry]:
-    """Every verdict of the results; ValueError when there is none."""
+    """Every verdict of the results. Raises ValueError if there is none."""
     shown: list[Entry] = []
     for source, one in enumerate(found):
         gave = {_about(row): run for run in reversed(one.runs) for row in run.rows}
@@ -252,7 +252,7 @@ def editions(shown: Sequence[Entry]) -> list[Edition]:
 
 
 def measured_on(head: Mapping[str, Any]) -> str:
-    """Machine, versions, commit and date of a run; profile and seed where it drew programs."""
+    """Machine, versions, commit and date of a run; profile and seed if it drew programs."""
     machine, suite = head["machine"], head["suite"]
     where = [machine["accelerator"], machine["processor"], f"{machine['cpus']} CPUs", machine["platform"]]
     versions = [f"{name} {version}" for name, version in head["versions"].items()]

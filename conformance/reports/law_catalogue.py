@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def markdown(laws: Iterable[Law] | None = None) -> str:
-    """The catalogue of these laws, all there are without any."""
+    """The catalogue of these laws, by default of all."""
     listed = sorted(all_laws().values() if laws is None else laws, key=lambda law: law.name)
     found = Counter(each.law for each in mutants())
     parts = [f"{len(listed)} laws, {sum(found[law.name] for law in listed)} mutants."]
@@ -57,12 +57,12 @@ def _table(laws: Iterable[Law], found: Mapping[str, int]) -> str:
 
 
 def _guide(law: Law, what: Literal["tier", "consequence"]) -> str:
-    """What a law means to readers; "" of one that does not say so."""
+    """The tier or consequence of a law; "" if it has none."""
     found = for_readers.of_law(law.name)
     return "" if found is None else getattr(found, what)
 
 
 def _needs(law: Law) -> list[str]:
-    """Capabilities, options, device types and packages that a law takes; of an option that is a function, its name."""
+    """Capabilities, options, device types and packages that a law needs; functions among options are shown by name."""
     options = [f"`{name}={getattr(value, '__name__', repr(value))}`" for name, value in law.options.items()]
     return [*sorted(law.needs), *options, *(f"device {name}" for name in sorted(law.devices)), *law.packages]

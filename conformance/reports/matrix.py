@@ -28,9 +28,9 @@ LEGEND = "  ".join(f"{SYMBOLS[name]} {name}" for name in VERDICTS) + f"  {UNEXPE
 def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = False) -> str:
     """What is kept by tier, and the matrix of laws × implementations, one table a device, followed by legend and totals.
 
-    A cell has the verdict's symbol, the number of cases with that verdict where it is not all of them, the number of
-    cases, and a mark when that is not as declared or when too few cases prove anything. Tables are drawn by rich, in
-    plain text where rich is missing. ``width`` is the terminal's; without it a table is as wide as it needs to be.
+    A cell has the verdict's symbol, the number of cases with that verdict (if not all have it), the number of cases, and a
+    mark if the verdict is not as declared or too few cases prove anything. Tables are drawn by rich, or as plain text if rich
+    is missing. ``width`` is the terminal's; without it a table is as wide as it needs to be.
     """
     rows = list(rows)
     if not rows:
@@ -71,7 +71,7 @@ def markdown(results: Results) -> str:
 
 
 def differences(results: Results, other: Results) -> str:
-    """Where the verdicts are not those of the same implementations in results of another release of torch."""
+    """A table of the verdicts that differ from those of the same implementations with another release of torch."""
     mine, theirs = by_subject(results.rows), by_subject(other.rows)
     names = [f"torch {release(one.header['versions']['torch'])}" for one in (other, results)]
     measured = " ".join(
@@ -106,7 +106,7 @@ def _markdown_table(rows: Sequence[Row]) -> str:
 
 
 def _tally(rows: Sequence[Row]) -> str:
-    """``✓ 12 ≠ 2`` and so on; unexpected and older verdicts are counted once more, after their marks, and conflicts."""
+    """``✓ 12 ≠ 2`` and so on, followed by how many verdicts are unexpected, in conflict, or older."""
     counts = Counter(row["verdict"] for row in rows)
     parts = [f"{SYMBOLS[name]} {counts[name]}" for name in VERDICTS if counts[name]]
     if unexpected := sum(map(is_unexpected, rows)):

@@ -1,8 +1,8 @@
 """Merges the results of several runs, devices, machines and versions into one file, and reports where they contradict.
 
-A merged file holds every run once, as it was, so that merging again changes nothing, in any order. Results of the same
-versions are united when they are read: a verdict that all runs share is one row, with the cases of different seeds added
-up. Where they do not agree, all are kept side by side and reported; nothing is averaged.
+A merged file holds every run once, as it was, so that merging again, in any order, changes nothing. Results of the same
+versions are united when they are read: a verdict that all runs share becomes one row, with the cases of different seeds added
+up. If runs contradict each other, all rows are kept side by side and reported; nothing is averaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Said = tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class Conflict:
-    """A law and an implementation about which runs of the same versions do not say the same: what each says."""
+    """A law and an implementation about which runs of the same versions contradict each other, and what each says."""
 
     law: str
     impl: str
@@ -33,13 +33,13 @@ class Conflict:
 
 
 def distinct(runs: Iterable[Results]) -> list[Results]:
-    """Each run once, in an order that does not depend on that of the files."""
+    """Each run once, in an order that does not depend on the order of the files."""
     found = {json.dumps([run.header, run.rows], sort_keys=True): run for run in runs}
     return [run for _, run in sorted(found.items(), key=lambda item: (item[1].header["date"], item[0]))]
 
 
 def united(runs: Sequence[Results]) -> tuple[Results, ...]:
-    """One for each versions of torch, Python and suite: rows that say the same are one, others stand side by side.
+    """One result for each combination of versions of torch, Python and suite; rows that agree become one, others stay apart.
 
     Cases of runs with different seeds are added up. With the same seed the programs are the same, and the run with more
     cases counts.
@@ -51,7 +51,7 @@ def united(runs: Sequence[Results]) -> tuple[Results, ...]:
 
 
 def conflicts(runs: Sequence[Results]) -> list[Conflict]:
-    """Where runs of the same versions say different things."""
+    """Where runs of the same versions contradict each other."""
     found = []
     for one in united(runs):
         about: dict[tuple[str, str, str], list[Said]] = defaultdict(list)
@@ -94,7 +94,7 @@ def _united(runs: Sequence[Results]) -> Results:
 
 
 def _one(seeded: Sequence[tuple[Any, Row]]) -> Row:
-    """One row for those that say the same, with the shortest program that shows it."""
+    """One row in place of rows that agree, with the shortest program among them."""
     largest: dict[Any, Row] = {}
     for seed, row in seeded:
         if seed not in largest or row["cases"] > largest[seed]["cases"]:
@@ -107,9 +107,9 @@ def _one(seeded: Sequence[tuple[Any, Row]]) -> Row:
 
 
 def merge(out: Path | None, files: Iterable[Path]) -> tuple[list[str], bool]:
-    """Write the runs of these files to ``out``, if one is given: a line for each version and conflict; whether they agree.
+    """Write the runs of these files to ``out``, if given. Returns lines about versions and conflicts, and whether runs agree.
 
-    Raises InvalidOption for a file that cannot be read, and then nothing is written, and for one that cannot be written.
+    Raises InvalidOption for a file that cannot be read, before anything is written, and if ``out`` cannot be written.
     """
     try:
         runs = distinct(run for path in files for run in read_all(path))

@@ -1,6 +1,6 @@
-"""Whose declarations fit something best that declares nothing, computed from the run that judged it by other claims.
+"""Which implementation's declaration best fits one that declares nothing, computed from the run that judged it.
 
-It says where to look first, and excuses nothing: verdicts and status stay those of the claims that it was judged by.
+It says where to look first and excuses nothing: verdicts and status stay those by the claims that were used in the run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from impls import Implementation
 
 CONTROL = "plain"  # does no checkpointing, so nothing is like it
 LEAST = 20
-AS_NEAR = 0.05  # of the laws: by so few, what others ship is no nearer than our own, whose limits its code explains
+AS_NEAR = 0.05  # share of the laws by which a peer must fit better than ours, whose limits are explained in their code
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The implementation whose declarations fit best, and the failures that are ``beyond`` and ``within`` its limits.
+    """The implementation whose declaration fits best, and the failures ``beyond`` and ``within`` its limits.
 
-    ``closer`` is what others ship and fits better, if only by so ``few`` laws that it is not named as the nearest.
+    ``closer`` is an implementation that others ship and that fits better, but by so ``few`` laws that it is not named.
     """
 
     name: str
@@ -36,11 +36,11 @@ class Nearest:
 
 
 def nearest(rows: Sequence[Row], like: str) -> Nearest | None:
-    """Whose declarations fit rows best that were judged by the claims of ``like``; None if no other's fit better.
+    """The implementation whose declaration best fits rows that were judged by the claims of ``like``; None if that is ``like``.
 
-    What others ship is named only where it fits clearly better than all of ours.
+    One that others ship is named only if it fits clearly better than all of ours.
 
-    None also for what declares its own limits, where nothing failed, and of fewer than ``LEAST`` laws, which tell nothing.
+    Also None if the rows are of something that declares its limits, if nothing failed, and for fewer than ``LEAST`` laws.
     """
     worse = [row for row in rows if is_worse(row) and row["law"] in LAWS]
     if not worse or len(rows) < LEAST or any(row.get("declared", True) for row in rows):
@@ -70,6 +70,6 @@ def _expected(row: Row, by: Implementation) -> Verdict:
 
 
 def _found(row: Row, by: Implementation) -> Verdict:
-    """The verdict by these claims: what differs in the last bits only agrees where plain's order of sums is not claimed."""
+    """The verdict by these claims: a difference by rounding alone agrees if plain's order of sums is not claimed."""
     rounds = bool(row.get(ranking.ROUNDED)) and "exact-sums" not in by.capabilities
     return Verdict.AGREES if rounds else Verdict(row["verdict"])

@@ -1,9 +1,9 @@
-"""A declaration for what declares nothing, from what holding it to the laws has shown: Python to paste.
+"""Makes a declaration, as a Python module, for an implementation that declares nothing, from the rows of a run.
 
-Capabilities are those with which the fewest laws need an entry in ``known``. Two are no question of laws that agree or
-refuse: ``exact-sums`` is dropped when a law agrees without it, and ``recomputes`` when most laws see nothing recomputed.
-Programs depend on what is claimed, of some laws on ``known`` too; these laws are held again by the proposed claims until
-these no longer change. So what is proposed has been judged as it stands, and the same run of it is as declared.
+The capabilities are those with which the fewest laws need an entry in ``known``. Two follow other rules: ``exact-sums`` is
+dropped if a law agrees without it, and ``recomputes`` if most laws see nothing recomputed. Programs depend on the claimed
+capabilities, those of some laws also on ``known``; such laws are judged again by the proposed claims until these no longer
+change. So the proposed declaration has itself been judged, and the same run by it is as declared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = 6
 
 @dataclass(frozen=True)
 class Declaration:
-    """What an implementation can claim, and the rows by these claims. Not ``settled``: the claims went on changing."""
+    """What an implementation can claim, and the rows by these claims. It is not ``settled`` if the claims kept changing."""
 
     claims: Implementation
     rows: tuple[Row, ...]
@@ -37,14 +37,14 @@ class Declaration:
 
     @property
     def untested(self) -> dict[str, str]:
-        """Laws of which too few cases prove anything, which no declaration changes, with the reason."""
+        """Laws of which too few cases prove anything, with the reason; no declaration changes that."""
         return {row["law"]: row["detail"] for row in self.rows if is_untested(row)}
 
 
 def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: str) -> Declaration:
-    """What can be declared for an implementation that was held to these laws by the claims of ``like``.
+    """What can be declared for an implementation that was judged by these laws and the claims of ``like``.
 
-    ``hold`` holds it to a law by the claims given; ``source`` says where all of this was seen.
+    ``hold`` judges it by a law and the given claims; ``source`` says where the limits were seen.
     """
     found = {row["law"]: row for row in rows}
     there = capabilities_of(like.kind)
@@ -66,7 +66,7 @@ def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: s
 
 
 def _depends(law: Law, before: Implementation, after: Implementation) -> bool:
-    """Whether the programs of a law may be others by other claims."""
+    """Whether a law may have other programs with these claims than with those before."""
     return callable(law.programs) or law.may_nest(before) is not law.may_nest(after)
 
 
@@ -80,7 +80,7 @@ def _state(claims: Implementation) -> Any:
 
 
 def _without(claims: Implementation, capability: str, found: dict[str, Row], hold: Hold, laws: list[str]) -> Implementation:
-    """The claims without a capability where some of these laws agree without it, and the rows by these claims."""
+    """The claims without a capability, if some of these laws agree without it; their rows are put into ``found``."""
     if capability not in claims.capabilities:
         return claims
     fewer = replace(claims, capabilities=claims.capabilities - {capability})
@@ -92,15 +92,15 @@ def _without(claims: Implementation, capability: str, found: dict[str, Row], hol
 
 
 def _guess(claims: Implementation, row: Row) -> Implementation:
-    """The claims, and the verdict that is likely to be found again, so that it is not shrunk again."""
+    """The claims with the verdict that is likely to be found again declared, so that its program is not shrunk again."""
     return replace(claims, known={row["law"]: Known(row["verdict"], row["detail"], "seen before")})
 
 
 def _fewest_limits(claimed: frozenset[str], found: Mapping[str, Row]) -> frozenset[str]:
     """The capabilities with which the fewest laws have another verdict than is claimed.
 
-    Of those that are as good: no capability that no law shows, and then as many as there are. None without which an ordinary
-    training step is wrong: what remains of such a capability may be kept by chance, as by code that knows nothing of autocast.
+    Among equally good choices, one with the fewest capabilities that no law shows is taken, and then the largest. A capability
+    that an everyday law refutes is left out: other laws may agree by chance, as with code that knows nothing of autocast.
     """
     tested = [(LAWS[law].needs, row["verdict"]) for law, row in found.items() if not is_untested(row)]
     untested = frozenset(name for law, row in found.items() if is_untested(row) for name in LAWS[law].needs)
@@ -109,7 +109,7 @@ def _fewest_limits(claimed: frozenset[str], found: Mapping[str, Row]) -> frozens
     judged = [(needs, verdict) for needs, verdict in tested if needs]
     open_ones = {name for needs, verdict in judged if verdict != "agrees" for name in needs} & claimed - {"recomputes"}
     certain = claimed - open_ones
-    # A law that needs what is certain alone has the same verdict either way, as has one that neither agrees nor refuses.
+    # A law that needs only certain capabilities counts the same in every choice; so does one that neither agrees nor refuses.
     judged = [(needs - certain, verdict) for needs, verdict in judged if verdict in ("agrees", "refuses")]
 
     def costs(chosen: Set[str]) -> tuple[int, int, int]:
@@ -122,7 +122,7 @@ def _fewest_limits(claimed: frozenset[str], found: Mapping[str, Row]) -> frozens
 
 
 def _refuted(found: Mapping[str, Row]) -> frozenset[str]:
-    """The capabilities that an everyday law is about, and no other, which is not kept."""
+    """The capabilities that are the only one needed by an everyday law that is not kept."""
     broken = [LAWS[law].needs for law, row in found.items() if row["verdict"] != "agrees" and tier(row) == "everyday"]
     return frozenset(name for needs in broken if len(needs) == 1 for name in needs)
 
@@ -141,7 +141,7 @@ def _limits(claims: Implementation, found: Mapping[str, Row], source: str) -> di
 def written(declared: Declaration, reference: str, about: str, part: str = "") -> str:
     """The declaration of what is at ``"pkg.mod:attr"`` as a Python module; ``about`` says how it was judged.
 
-    ``part`` is what to take of it if it is a record that declares something else: ``".subject"``.
+    ``part`` is the attribute to take if the reference is to an ``Implementation``: ``".subject"``.
     """
     claims = declared.claims
     module, _, attribute = f"{reference}{part}".partition(":")

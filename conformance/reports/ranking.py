@@ -1,6 +1,6 @@
-"""What verdicts mean to readers: how bad each is, how ordinary its law, and in which order they are told.
+"""What verdicts mean to readers: how bad each is, how ordinary its law is, and in which order they are listed.
 
-A row's effect is what was found, which need not be what breaking the law usually does: a refusal is no wrong gradient.
+A row's effect is what was found, which need not be what usually happens if the law is broken: a refusal is no wrong gradient.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CRASH, HANG, REFUSED, ROUNDING, UNTESTED = "crash", "no end in time", "refused",
 UNKNOWN = "of unknown consequence", "unknown"  # effect and tier of a law that is not there, as in results of an older suite
 # Worst first. A crash or a refusal is loud; a wrong gradient or state is not.
 EFFECTS = ("wrong gradient", "wrong state", CRASH, HANG, *[*CONSEQUENCES][2:], UNKNOWN[0], REFUSED, ROUNDING, UNTESTED)
-ROUNDED = "rounding"  # in a row: all cases agree where sums may be taken in another order
+ROUNDED = "rounding"  # in a row: all cases agree if sums may be taken in another order
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def tier(row: Row) -> str:
 
 
 def effect(row: Row) -> str:
-    """What a row's verdict does to a user, one of ``EFFECTS``; "" where the law is kept."""
+    """What a row's verdict does to a user, one of ``EFFECTS``; "" if the law is kept."""
     if row["verdict"] != "diverges":
         found = {"refuses": REFUSED, "crashes": CRASH, "hangs": HANG, "agrees": UNTESTED if is_untested(row) else ""}
         return found[row["verdict"]]
@@ -46,7 +46,7 @@ def effect(row: Row) -> str:
 
 
 def urgency(row: Row) -> tuple[int, int, bool, int]:
-    """By what rows are sorted: the worst effect first, of these the most ordinary law, and then the smallest program."""
+    """The key by which rows are sorted: worst effect first, then most ordinary law, then smallest program."""
     place = [*TIERS, UNKNOWN[1]].index(tier(row))
     return [*EFFECTS, ""].index(effect(row)), place, not row["program"], len(row["program"])
 

@@ -27,14 +27,14 @@ LAWS = Section("laws", DOCS / "laws.md")
 SCRIPT = Section("script", DOCS / "verdicts-and-limits.md")
 SECTIONS = COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS, SCRIPT
 NOTHING = "No results of another device or another release of torch are published."
-FEW, NEAREST = 24, 5  # so many names are all listed, and of more of them so many
+FEW, NEAREST = 24, 5  # up to so many names are listed; of more, only so many of the nearest
 SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # whose script is shown
 
 
 def results(root: Path = ROOT) -> tuple[Results, ...]:
-    """The results that the project publishes: the CPU's, those of other devices, and those of peers, where they were measured.
+    """The results that the project publishes: the CPU's and, if there are any, those of other devices and of peers.
 
-    Raises FileNotFoundError without the CPU's, ValueError for a file that is incomplete.
+    Raises FileNotFoundError without the CPU's, ValueError for an incomplete file.
     """
     cpu = root / "results" / "conformance-cpu.jsonl"
     if not cpu.exists():
@@ -45,7 +45,7 @@ def results(root: Path = ROOT) -> tuple[Results, ...]:
 
 
 def shown(rows: Iterable[Row]) -> str:
-    """The script that docs show as an example, as Markdown; ValueError when no row has it."""
+    """The script that docs show as an example, as Markdown. Raises ValueError if no row has it."""
     found = [row["program"] for row in rows if (row["impl"], row["law"]) == SHOWN]
     if not found:
         raise ValueError(f"no result shows that {SHOWN[0]} breaks {SHOWN[1]}; report.SHOWN names the script for {SCRIPT.page}")
@@ -53,7 +53,7 @@ def shown(rows: Iterable[Row]) -> str:
 
 
 def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
-    """What an implementation does not keep, as Python source: comments, and the shrunk program below each.
+    """The laws that an implementation does not keep, as Python source: comments, each above its shrunk program.
 
     Raises InvalidOption for an implementation or a law of which there are no rows.
     """
@@ -67,7 +67,7 @@ def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
 
 
 def _called(rows: Sequence[Row], name: str) -> str:
-    """Its name in rows: the name that is given, or that of the implementation found at it, installed or imported."""
+    """The name in rows for what the user calls ``name``: the same, or the own name of the implementation found by it."""
     there = {row["impl"] for row in rows}
     with suppress(ValueError):
         if name not in there and (reference := impls.installed().get(name, name)) in there:
@@ -90,7 +90,7 @@ def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]
 
 def _limit(row: Row) -> str:
     found = row["verdict"]
-    if is_unexpected(row):  # with the verdict that was declared it is so where that proves too little, as the detail says
+    if is_unexpected(row):  # even the declared verdict is, if too few cases prove anything; the detail says why
         if found == row["expected"]:
             found += f", as {claim(row)}, but not tested:"
         else:
@@ -107,7 +107,7 @@ def _limit(row: Row) -> str:
 
 
 def _declared(row: Row) -> list[str]:
-    """Reason and source of a declared limit: those in the row, or for older rows the implementation's of today."""
+    """Reason and source of a declared limit: those in the row or, for older rows, those declared today."""
     known = row["known"] if "known" in row else _known_now(row)
     return [] if known is None else [f"known: {known['reason']}", f"source: {known['source']}"]
 
@@ -121,9 +121,9 @@ def _known_now(row: Row) -> dict[str, str] | None:
 
 
 def show(name: str, law: str | None = None, path: Path | None = None, root: Path = ROOT) -> str:
-    """What an implementation does not keep, by the published results or those of the run at ``path``, as Python source.
+    """What ``limits`` says by the published results, or by those of the run at ``path``.
 
-    Raises InvalidOption for what has no results, and for a file that cannot be read.
+    Raises InvalidOption for an implementation or law without results, and for a file that cannot be read.
     """
     try:
         found = results(root) if path is None else united(read_all(path))
@@ -140,24 +140,26 @@ def write(root: Path = ROOT) -> None:
 
 
 def check(root: Path = ROOT) -> list[str]:
-    """What is not as in the results: sections, apart from marks, and the scripts that are written down."""
+    """What does not match the results: sections, apart from marks, and stored scripts."""
     found = results(root)
     stale = [section for section, inside in _sections(root, found) if not section.has(root, inside)]
     told = [f"section {one.name!r} of {root / one.page} is stale: python -m reprise report --write" for one in stale]
     files: dict[Path, list[Row]] = {}
     for one in found:
-        files.setdefault(one.path, []).extend(one.rows)  # of several runs, each may be about other laws
+        files.setdefault(one.path, []).extend(one.rows)  # merged runs may be about different laws
     return [*told, *(fault for path, rows in files.items() for fault in _programs(path, rows))]
 
 
 def _programs(path: Path, rows: Sequence[Row]) -> list[str]:
-    """What to say where the scripts that are written down are not those of a file of results."""
+    """A message if the stored scripts do not match a results file."""
     wrong = script_files.disagreements(path, rows)
-    return ["\n  ".join([f"not as in {path}, which a run of nox -s conformance writes with them:", *wrong])] if wrong else []
+    return (
+        ["\n  ".join([f"these scripts do not match {path}; a run of nox -s conformance writes both:", *wrong])] if wrong else []
+    )
 
 
 def _sections(root: Path, found: Sequence[Results]) -> Iterator[tuple[Section, str]]:
-    """Each section with what must stand there; the example of a script only on a page that has a place for it."""
+    """Each section with its text; the example script only if the page has a place for it."""
     here = [place for place, one in enumerate(found) if _is_here(one, found[:place])]
     elsewhere = [_elsewhere(one, found[:place]) for place, one in enumerate(found) if place not in here]
     yield COUNTS, verdict_counts.markdown(found[0])
@@ -175,6 +177,6 @@ def _is_here(one: Results, before: Sequence[Results]) -> bool:
 
 
 def _elsewhere(one: Results, before: Sequence[Results]) -> str:
-    """A matrix of its own, or what differs from that of the pinned release of torch."""
+    """A matrix, or for another release of torch what differs from the pinned one."""
     other = torch_releases.counterpart(one, before)
     return matrix.markdown(one) if other is None else matrix.differences(one, other)

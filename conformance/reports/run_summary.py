@@ -1,6 +1,6 @@
 """The end of a run: what is kept and what is not, by tier and consequence, and where each failure is shown.
 
-What is told of failures comes in one order: the worst consequence first, and of these the most ordinary law.
+Failures are listed with the worst consequence first and, within it, the most ordinary law first.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from conformance.reproducers.script_syntax import parts
 from conformance.rows.option_values import command
 from conformance.rows.results_file import Row, claim, is_unexpected, is_untested
 
-LINES, SCRIPTS = 30, 3  # at most so many lines, and so many failures with their scripts above them
-NAMED = 4  # so many laws are named in a line
+LINES, SCRIPTS = 30, 3  # lines of the summary, and failures that are printed with scripts above it, at most
+NAMED = 4  # laws that are named in a line, at most
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is over: its rows, the file that they are in, and what can be done next.
+    """A run that is over: its rows, the file that they are in, and what to do next.
 
-    ``again`` makes the command of this run by the claims of another. ``like`` names those by which it judged what declares
-    nothing. ``not_taken`` has the options of a checkpoint that an implementation does not take, by its name.
+    ``again`` gives the command that repeats the run by another implementation's claims. ``like`` is the one by whose claims
+    implementations without a declaration were judged. ``not_taken`` has, by implementation, options that it does not take.
     """
 
     rows: Sequence[Row]
@@ -45,7 +45,7 @@ class Run:
     again: Callable[[str], str]
     like: str
     warnings: Sequence[str] = ()
-    declared: Sequence[str] = ()  # where each declaration is that was made of it
+    declared: Sequence[str] = ()  # lines that say where declarations were written
     not_taken: Mapping[str, Set[str]] = field(default_factory=dict)
 
     @property
@@ -59,15 +59,15 @@ class Run:
 
     @functools.cached_property
     def nearest(self) -> Mapping[str, Nearest]:
-        """Whose declarations fit best, for what declares nothing and is judged by others."""
+        """The implementation whose declaration fits best, for each one that declares nothing."""
         found = {name: nearest(self.of(name), self.like) for name in self.names}
         return {name: one for name, one in found.items() if one}
 
     @functools.cached_property
     def failures(self) -> list[Row]:
-        """What is worse than declared and not told of in a line for many laws, in the order in which it is told.
+        """Verdicts worse than declared in the order of the summary, except those that one line reports for many laws.
 
-        Of laws that are as ordinary and as bad, those of the family with the most failures come first: there is the fault.
+        Among equally bad and ordinary laws, those of the family with the most failures come first: the fault is likely there.
         """
         within = {id(row) for one in self.nearest.values() for row in one.within}
         told_apart = [row for row in self.rows if is_worse(row) and not self.option(row) and not row.get(ranking.ROUNDED)]
@@ -81,14 +81,14 @@ class Run:
         return sorted(told_apart, key=place)
 
     def option(self, row: Row) -> str:
-        """What an implementation does not take, if that is why it raises in every case of a law; "" if it is not."""
+        """The option that an implementation does not take, if that is why it raises in every case of a law; else ""."""
         raises = row["verdict"] in ("refuses", "crashes") and row.get("counts", {}).keys() <= {row["verdict"]}
         refused = self.not_taken.get(row["impl"], ()) if raises else ()
         return next((name for name in passed(row["law"]) if name in refused), "")
 
 
 def passed(law: str) -> list[str]:
-    """What programs of a law give a checkpoint beside positional arguments: options, also those that a capability is about."""
+    """What a law's programs pass to a checkpoint besides positional arguments: options, including those of capabilities."""
     found = LAWS.get(law)
     return [] if found is None else [*found.options, *(name.replace("-", "_") for name in sorted(found.needs))]
 
@@ -114,7 +114,7 @@ def summary(run: Run) -> list[str]:
 
 
 def first_failures(run: Run, told: Callable[[Row], str]) -> list[str]:
-    """The first failures in the order of the summary, each as ``told`` tells it, with its script."""
+    """The first failures in the order of the summary, each in the words of ``told``, with the path of its script."""
     first = run.failures[:SCRIPTS]
     ends = [f"\n\nscript: {_shown(path)}" if (path := script_files.file_of(run.results, row)) else "" for row in first]
     return [
@@ -124,7 +124,7 @@ def first_failures(run: Run, told: Callable[[Row], str]) -> list[str]:
 
 
 def program_in(script: str) -> str:
-    """The program of a script, without what binds and compares; all of a text that is no such script."""
+    """The program of a script, without the lines that bind and compare; the whole text if it is no such script."""
     try:
         return parts(script, binding_in(script)).program
     except ValueError:
@@ -132,7 +132,7 @@ def program_in(script: str) -> str:
 
 
 def nothing_selected(expression: str) -> str:
-    """Which laws and implementations have names like those in an expression of ``-k`` that selects nothing; "" without one."""
+    """A message with names like those in a ``-k`` expression that selects nothing; "" without an expression."""
     for module in pkgutil.iter_modules(laws.__path__):
         importlib.import_module(f"{laws.__name__}.{module.name}")
     names = [*LAWS, *impls.names(), *impls.PEERS]
@@ -149,7 +149,7 @@ def _counts(name: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _notes(run: Run, name: str) -> list[str]:
-    """What is told of many laws in one line."""
+    """Lines that each report many laws."""
     unexpected = [row for row in run.of(name) if is_unexpected(row)]
     better = [row for row in run.of(name) if row["verdict"] != row["expected"] and not is_unexpected(row)]
     about = "" if len(run.names) == 1 else f"{name} "
@@ -177,20 +177,20 @@ def _notes(run: Run, name: str) -> list[str]:
 
 
 def _named(rows: Sequence[Row]) -> str:
-    """How many laws, and the first of them by name."""
+    """The names of the first laws, and how many others there are."""
     more = f" and {len(rows) - NAMED} others" if len(rows) > NAMED else ""
     return f"{', '.join(row['law'] for row in rows[:NAMED])}{more}"
 
 
 def _failure(results: Path, row: Row) -> str:
-    """A failure in a line: what it does, whom it meets, and where its script is, which is called by the law."""
+    """A failure in a line: its effect, its tier, and the path of its script, whose name has the law."""
     path = script_files.file_of(results, row)
     where = f"{row['law']}: {row['verdict']}, {row['cause']}" if path is None else _shown(path)
     return f"  {ranking.effect(row)}, {ranking.tier(row)}: {where}"
 
 
 def _shown(path: Path) -> str:
-    """A path as one types it where one is."""
+    """A path, relative to the current directory if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 

@@ -1,7 +1,7 @@
 """The findings of soaks: a file with one JSON object a line. Findings are added to it and never removed.
 
-Two findings are the same if implementation, law, device, verdict and program are; then they are counted. A finding that no
-longer shows is marked as mended, with the date. If it shows again, it is open again.
+Findings with the same implementation, law, device, verdict and program are one finding, whose occurrences are counted. A
+finding that no longer shows is marked as mended, with the date. If it shows again, it is open again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from conformance.reproducers.script_syntax import has_status, has_threads
 from conformance.rows.results_file import ROOT, text_of
 
 KIND = "finding"
-DATABASE = ROOT / "results" / "soak" / "findings.jsonl"  # git ignores it: a machine's own, and it changes by the minute
+DATABASE = ROOT / "results" / "soak" / "findings.jsonl"  # ignored by git, as each machine has its own
 
 
 @dataclass(frozen=True)
 class Finding:
     """A verdict worse than the declared one: where, on which program, by which test and seed, and when.
 
-    ``test`` is the test's name, ``seed`` and ``profile`` are those that drew the program. ``program`` is a script, empty
-    where there is none. ``mended`` is the date at which it no longer showed, empty while it is open.
+    ``test`` is the test's name; ``seed`` and ``profile`` are those that drew the program. ``program`` is a script, or "" if
+    there is none. ``mended`` is the date on which it no longer showed, or "" while it is open.
     """
 
     law: str
@@ -59,7 +59,7 @@ class Finding:
 
     @property
     def may_race(self) -> bool:
-        """Whether its program has threads, or there is no program: then one run that shows nothing proves nothing."""
+        """Whether its program has threads, or it has none, so that one run that shows nothing proves nothing."""
         return has_threads(self.program) or not self.program
 
 
@@ -107,12 +107,12 @@ def holds_findings(path: Path) -> bool:
 
 
 def read(path: Path) -> Findings:
-    """Read a database. Raises FileNotFoundError; ValueError, which names file, line and reason, for no finding or no UTF-8."""
+    """Read a database. Raises FileNotFoundError, and ValueError, with file, line and reason, for a malformed file."""
     found = Findings(path)
     for number, text in enumerate(text_of(path).splitlines(), 1):
         finding = _finding(f"{path}: line {number}", text)
         if finding.identity in found.by_identity:
-            raise ValueError(f"{path}: line {number} is about what an earlier line is about: {finding.impl}, law {finding.law}")
+            raise ValueError(f"{path}: line {number} repeats the finding of an earlier line: {finding.impl}, law {finding.law}")
         found.by_identity[finding.identity] = finding
     return found
 

@@ -2,13 +2,13 @@
 
 A smaller script is accepted on two conditions. Under the implementation, it still ends with status 1, prints only words that
 the whole script prints (numbers aside), and prints the same error if there was one. Under the control, an implementation
-that keeps the law, it still shows what the whole script shows there, or nothing (status 0, no output) unless that was an
-error, and never what it shows under the implementation. So a line without which the program itself would be wrong stays.
+that keeps the law, it shows what the whole script shows there, or nothing (status 0, no output) unless that was an error; it
+never shows what it shows under the implementation. So a line without which the program itself would be wrong stays.
 
 Each smaller script runs in a process of its own, so no step depends on what an earlier one left behind. shrinkray 26.9.13 was
 tried on seven of the longest scripts, 56 to 65 lines: after 25 s each it had them at 44 to 56 lines, these steps at 36 to 45.
 
-The suite starts it for itself, as ``python -m conformance.reproducers.reduction``: tasks come in as JSON, scripts go out.
+The suite runs this module itself, as ``python -m conformance.reproducers.reduction``, with tasks and scripts as JSON.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from conformance.reproducers.stand_ins import without_fakes
 ENDED = 128 + signal.SIGTERM  # the status of a process that was asked to end
 EVALUATIONS = 500
 SECONDS_PER_RUN = 20.0
-SECONDS_PER_SCRIPT = 300.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
+SECONDS_PER_SCRIPT = 300.0  # for steps that hang; otherwise EVALUATIONS end a reduction, even on a busy machine
 SECONDS_WITHOUT_WAITS = 300.0  # for the last steps of a script with threads, if it is still too long
-REPEATED = 5  # how often a step of a script that races must show the fault: no step may make it rarer
-MISSING = 20  # runs in which threads do not meet at least once, if that happens at all
-MEETINGS = 4  # runs in which threads meet at least once
+REPEATED = 5  # how often a smaller script that races must show the fault, so that steps do not make it rarer
+MISSING = 20  # runs, in at least one of which threads do not meet, if that happens at all
+MEETINGS = 4  # runs, in at least one of which threads meet
 AGAIN = "  # threads do not always meet: where it shows nothing, run it again"
 NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
 WORD = re.compile(r"[^\W\d][\w.]*")
@@ -58,9 +58,9 @@ WORD = re.compile(r"[^\W\d][\w.]*")
 
 @dataclass(frozen=True)
 class Task:
-    """A script, the lines that bind its implementation, those that bind the control instead, and what it became earlier.
+    """A script, the lines that bind its implementation, those that bind the control instead, and an earlier reduction of it.
 
-    Without a control none is asked. A script without a binding is only run, and stays as it is.
+    The control may be missing. A script without a binding is only run, and stays as it is.
     """
 
     script: str
@@ -71,16 +71,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Shown:
-    """What running a script gave: its status, and of each line that it printed the words, by the word that it begins with.
+    """What running a script gave: its status, and the words of the lines that it printed, by the beginning of the line.
 
-    What is printed for a note or a count begins with its name. Numbers and truth values are no words.
+    A line about a note or a count begins with its name. Numbers and truth values do not count as words.
     """
 
     status: int
     words: Mapping[str, frozenset[str]]
 
     def is_like(self, whole: Shown) -> bool:
-        """Whether this is the same, or a part of it. An error is never left out, nor another one: it may be the fault."""
+        """Whether this is the same, or a part of it. Errors must be the same, as an error may be the fault."""
         if self.status != whole.status or bool(self.words) is not bool(whole.words):
             return False
         if self.words.get("error") != whole.words.get("error"):
@@ -89,7 +89,7 @@ class Shown:
 
 
 NOTHING = Shown(0, {})
-Evaluate = Callable[[str, float], Shown]  # of a script, in so many seconds at most
+Evaluate = Callable[[str, float], Shown]  # runs a script for so many seconds at most
 
 
 def words(text: str) -> dict[str, frozenset[str]]:
@@ -109,7 +109,7 @@ def show(directory: Path, script: str, seconds: float = SECONDS_PER_RUN) -> Show
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a script shows, under the implementation and under the control, and how smaller ones are compared with that."""
+    """What the whole script shows under the implementation and under the control; compares smaller ones with that."""
 
     task: Task
     evaluate: Evaluate
@@ -128,10 +128,10 @@ class Comparison:
         return shown.is_like(self.whole) and self.is_right(smaller, shown)
 
     def is_right(self, smaller: str, shown: Shown) -> bool:
-        """Whether the control gives on a smaller script what it gave on the whole one, or nothing, which is more than right.
+        """Whether the control shows with a smaller script what it showed with the whole one, or nothing.
 
-        What the implementation has ``shown`` it never gives. An error that is right is never left out: without it, it is
-        another fault.
+        It must not show what the implementation has ``shown``. An error that is right must stay: without it, the script would
+        show another fault.
         """
         controlled = self.controlled(smaller)
         nothing = controlled == NOTHING and "error" not in self.right.words
@@ -149,17 +149,17 @@ def compare(task: Task, evaluate: Evaluate) -> Comparison | None:
 
 
 def meet(evaluate: Evaluate, script: str) -> Shown:
-    """What a script shows, which is run again if it shows no fault: threads may not have met."""
+    """What a script shows. It is run again if it shows no fault, as threads may not have met."""
     return next((shown for _ in range(MEETINGS) if (shown := evaluate(script, SECONDS_PER_RUN)).status), NOTHING)
 
 
 def reduced(
     script: str, comparison: Comparison, times: int = 1, *, keep_waits: bool = True, seconds: float = SECONDS_PER_SCRIPT
 ) -> Iterator[str]:
-    """Ever smaller scripts with the same fault, which each shows so many ``times``, for threads may not meet.
+    """Ever smaller scripts with the same fault, which each must show so many ``times``, as threads may not meet.
 
-    With ``keep_waits``, a smaller script in which threads no longer wait for what they waited for is none. The last one
-    is tried before ``seconds`` for each of the ``times`` are over.
+    With ``keep_waits``, threads must still wait for all that they waited for. No script is tried after ``seconds`` times
+    ``times``.
     """
     binding, until = comparison.task.binding, time.monotonic() + seconds * times
     best = before = script
@@ -169,7 +169,7 @@ def reduced(
         if position >= len(candidates):
             if best == before:
                 return
-            before, position = best, 0  # once more: what was needed may not be any longer
+            before, position = best, 0  # again, as what was needed before may not be needed now
             continue
         candidate = candidates[position]
         position += 1
@@ -183,7 +183,7 @@ def reduced(
 
 
 def smallest(task: Task) -> str:
-    """The script of a task, made as small as can be, or what it became earlier, if that still shows the same fault."""
+    """The script of a task, made as small as possible, or its earlier reduction, if that still shows the same fault."""
     with TemporaryDirectory() as directory:
         evaluate = partial(show, Path(directory))
         if not task.binding or (comparison := compare(task, evaluate)) is None:
@@ -202,9 +202,9 @@ def smallest(task: Task) -> str:
 
 
 def _with_fewer_waits(script: str, comparison: Comparison) -> str:
-    """A script with threads that is too long, without waits that its fault does not need; else the script as it is.
+    """A script with threads that is too long, without waits that its fault does not need; any other script unchanged.
 
-    The fault is shown by each smaller script REPEATED times in a row, and by the last one as often once more.
+    Each smaller script must show the fault REPEATED times in a row, and the last one as often again.
     """
     if not has_threads(script) or _lines(script) <= MOST:
         return script
@@ -222,7 +222,7 @@ def _lines(script: str) -> int:
 
 
 def _laid_out(task: Task) -> str:
-    """What a script became earlier, as a reduction lays it out; "" if it measures in another way than the script."""
+    """The earlier reduction of a script, in this layout; "" if it measures in another way than the script."""
     earlier = task.earlier.replace(AGAIN, "", 1).replace(join_lines(task.binding), task.binding, 1)
     same = task.binding in earlier and _kept(earlier, task.binding) == _kept(task.script, task.binding)
     return earlier if same else ""
@@ -243,7 +243,7 @@ def _is_shown(script: str, comparison: Comparison) -> bool:
 
 
 def _races(script: str, evaluate: Evaluate) -> bool:
-    """Whether there are runs in which a script shows nothing, for its threads do not meet."""
+    """Whether there are runs in which a script shows nothing, because its threads do not meet."""
     return has_threads(script) and any(evaluate(script, SECONDS_PER_RUN).status != 1 for _ in range(MISSING))
 
 
@@ -261,7 +261,7 @@ def complaint(script: str, most: int = MOST) -> str:
 
 
 def _end(*_: object) -> NoReturn:
-    """End at once, with the script that runs now, and without a word: the run that has started this was interrupted."""
+    """End at once and silently, together with the running script: the run that started this was interrupted."""
     script_process.end_all()
     os._exit(ENDED)
 

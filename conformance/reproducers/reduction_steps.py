@@ -1,4 +1,4 @@
-"""What one step of a reduction makes of a script. Which steps keep the fault is for the reduction to try.
+"""The steps of a reduction, each of which makes a script smaller; the reduction tries which of them keep the fault.
 
 A step changes the syntax tree of the script's program, takes the text, and undoes the change.
 """
@@ -17,17 +17,17 @@ from conformance.programs.syntax import identifiers
 from conformance.reproducers.script_syntax import parts, unparse
 from conformance.reproducers.stand_ins import stand_ins
 
-SCREEN = 39  # lines: up to so many, a script is left as it reads best
+SCREEN = 39  # lines; a script of at most so many keeps its most readable layout
 MOST = 45  # lines that a published script may have
-LEAVES = {"requires_grad", "requires_grad_"}  # a line that makes a leaf reads best by itself
+LEAVES = {"requires_grad", "requires_grad_"}  # a line that makes a leaf stays a line of its own
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Raise, ast.Delete, ast.Pass, ast.Assert)
 
 
 def smaller_ones(script: str, binding: str) -> Iterator[str]:
     """The script after each step: later statements go before earlier ones, statements before their parts.
 
-    Only if a script does not fit a screen is what is used once put where it is used (the value of a variable, the body of a
-    function), and a call replaced by its first argument. What is this project's own is replaced last.
+    If a script does not fit a screen, further steps put what is used once (the value of a variable, the body of a function)
+    where it is used, and replace a call by its first argument. This project's own functions are replaced last.
     """
     its = parts(script, binding)
     program = ast.parse(its.program)
@@ -44,12 +44,12 @@ def smaller_ones(script: str, binding: str) -> Iterator[str]:
 
 
 def is_long(script: str) -> bool:
-    """Whether a script does not fit a screen, even if blocks of one statement are on the lines of their heads."""
+    """Whether a script does not fit a screen, even with one-statement blocks on the lines of their heads."""
     return len(join_lines(script).splitlines()) > SCREEN
 
 
 def _shorter(whole: ast.Module, block: list[ast.stmt]) -> Iterator[str]:
-    """The text of a program with one thing less in a block of it."""
+    """The text of a program with one thing removed from a block."""
     for index in reversed(range(len(block))):
         statement = block[index]
         inside = _blocks(statement)
@@ -75,13 +75,13 @@ def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
 def _own_nodes(statement: ast.stmt) -> list[ast.AST]:
     """A statement and all that is in it, but for the statements in its blocks."""
     found: list[ast.AST] = [statement]
-    for node in found:  # which grows meanwhile
+    for node in found:  # the loop itself extends the list
         found += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.stmt | ast.ExceptHandler)]
     return found
 
 
 def _simpler(whole: ast.Module, node: ast.AST) -> Iterator[str]:
-    """The text of a program with one element less in a node, or one case of a conditional expression instead of it."""
+    """The text of a program with one element removed from a node, or with one case of a conditional expression in its place."""
     match node:
         case ast.Tuple(elements, ast.Load()) | ast.List(elements, ast.Load()):
             lists: list[list[Any]] = [elements]
@@ -99,7 +99,7 @@ def _simpler(whole: ast.Module, node: ast.AST) -> Iterator[str]:
 
 
 def _with_values(whole: ast.Module) -> Iterator[str]:
-    """The text of a program with the value of a variable where that is used, if that is in one place, and after it."""
+    """The text of a program with the value of a variable in the one place that uses it, if that comes later."""
     names = _names(whole)
     for block, index, statement in _places(whole):
         match statement:
@@ -112,7 +112,7 @@ def _with_values(whole: ast.Module) -> Iterator[str]:
 
 
 def _with_bodies(whole: ast.Module) -> Iterator[str]:
-    """The text of a program with a function's body where it is called, if one statement does that, and nothing else."""
+    """The text of a program with a function's body in place of the one statement that calls it and does nothing else."""
     uses = Counter(one.id for one in _names(whole))
     functions = {one.name: (block, one) for block, _, one in _places(whole) if isinstance(one, ast.FunctionDef)}
     for block, index, statement in _places(whole):
@@ -135,7 +135,7 @@ def _with_bodies(whole: ast.Module) -> Iterator[str]:
 
 
 def _body(function: ast.FunctionDef, given: list[ast.expr], call: ast.stmt) -> list[ast.stmt]:
-    """What a function does for these arguments, in place of a statement that calls it."""
+    """The body of a function for these arguments, to replace a statement that calls it."""
     values = _Values(dict(zip((one.arg for one in function.args.args), given, strict=True)))
     body = [values.visit(one) for one in copy.deepcopy(function.body)]
     match body[-1], call:
@@ -174,7 +174,7 @@ def _without(whole: ast.Module, lists: list[list[Any]], index: int) -> str:
 
 
 def _replaced(whole: ast.Module, old: ast.expr, new: ast.expr) -> str:
-    """The text of a program with another expression in the place of one."""
+    """The text of a program with one expression replaced by another."""
     _Replace(old, new).visit(whole)
     text = unparse(whole)
     _Replace(new, old).visit(whole)
@@ -200,9 +200,9 @@ class _Replace(ast.NodeTransformer):
 
 
 def join_lines(script: str) -> str:
-    """The script with each block of one simple statement behind its head, if both fit on a line. Comments stay.
+    """The script with each block of one simple statement on the line of its head, if both fit. Comments stay.
 
-    Of blank lines the first one stays, which ends what binds the implementation.
+    Blank lines are removed but for the first, which ends the lines that bind the implementation.
     """
     lines = script.splitlines(keepends=True)
     tree = ast.parse(script)
@@ -215,14 +215,13 @@ def join_lines(script: str) -> str:
     text = "".join(lines)
     begin, blank, rest = text.partition("\n\n")
     shorter = begin + blank + "".join(filter(str.strip, rest.splitlines(keepends=True)))
-    return shorter if ast.dump(ast.parse(shorter)) == ast.dump(tree) else text  # a string may have lines that are blank
+    return shorter if ast.dump(ast.parse(shorter)) == ast.dump(tree) else text  # blank lines may be part of a string
 
 
 def laid_out(script: str) -> str:
-    """The script as it is published: as it is if it fits a screen, else in fewer lines, and only then with several on one.
+    """The script as it is published: unchanged if it fits a screen, else in fewer lines.
 
-    Simple statements that follow one another, after what binds the implementation, share lines from the last ones on, until
-    there are no more than MOST.
+    If these are more than MOST, consecutive simple statements share lines, the last ones first, until there are at most MOST.
     """
     if len(script.splitlines()) <= SCREEN:
         return script
@@ -237,7 +236,7 @@ def laid_out(script: str) -> str:
             lines[place - 1 : place + 1] = [both]
         place -= 1
     packed = f"{begin}{blank}" + "\n".join(lines) + "\n"
-    return packed if ast.dump(ast.parse(packed)) == ast.dump(ast.parse(script)) else joined  # a line may be of a string
+    return packed if ast.dump(ast.parse(packed)) == ast.dump(ast.parse(script)) else joined  # a line may be part of a string
 
 
 def _is_simple(line: str) -> bool:

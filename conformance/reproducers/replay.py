@@ -1,8 +1,7 @@
 """Runs the scripts of a results file again, each in a process of its own, and says which of them no longer show their fault.
 
-A script shows its fault when what comes after its program ends it with status 1, which no module,
-implementation or program can do in its place. Those that only print, since the law measures more than they do, have no
-status of their own: they are counted, and not run.
+A script shows its fault if the code after its program ends it with status 1; status 1 by a module, the implementation or the
+program does not count. Scripts that only print, because the law measures more than they do, are counted but not run.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import FAULTS, Row, read_all
 
 SECONDS = 60.0
-TRIES = 20  # of a script that shows nothing: threads do not always meet
+TRIES = 20  # runs of a script that shows nothing, as threads do not always meet
 
 
 def standalone(rows: Iterable[Row]) -> list[Row]:
@@ -33,7 +32,7 @@ def _faults(rows: Iterable[Row]) -> list[Row]:
 
 
 def scripts(path: Path) -> list[Row]:
-    """What can be replayed of a results file, or of the open findings of a database; raises as reading them does."""
+    """What can be replayed from a results file, or from the open findings of a database; raises as reading them does."""
     return standalone(_written(path))
 
 
@@ -45,7 +44,7 @@ def _written(path: Path) -> list[Row]:
 
 
 def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, Ended]]:
-    """Each row with how its script ended: with status 1 exactly if it shows its fault. Forks, as ``script_process`` says."""
+    """Each row with how its script ended: with status 1 if and only if it shows its fault. See ``script_process`` on forks."""
     with tempfile.TemporaryDirectory() as directory:
         for row in rows:
             for _ in range(TRIES):
@@ -56,7 +55,7 @@ def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, Ended]]:
 
 
 def replay_files(paths: Iterable[Path], say: Callable[[str], object]) -> bool:
-    """Replay the scripts of results of conformance runs and of findings of soaks; whether every script shows its fault.
+    """Replay the scripts of conformance runs and of findings of soaks. Returns whether every script shows its fault.
 
     Raises InvalidOption for a file that cannot be read, or is neither.
     """
@@ -67,7 +66,7 @@ def replay_files(paths: Iterable[Path], say: Callable[[str], object]) -> bool:
     rows = standalone(found)
     say(f"{len(rows)} scripts, some seconds each on a busy machine")
     if len(found) > len(rows):
-        say(f"{len(found) - len(rows)} more only print, for their laws measure more: they are not run")
+        say(f"{len(found) - len(rows)} more only print, because their laws measure more than they do; they are not run")
     gone = failed = 0
     missing: Counter[str] = Counter()
     for row, ended in replay(rows):
@@ -75,10 +74,10 @@ def replay_files(paths: Iterable[Path], say: Callable[[str], object]) -> bool:
             gone += 1
             failed += ended.status == ERROR
             missing.update(filter(None, [ended.missing]))
-            say(f"{row['impl']}, law {row['law']}: status {ended.status}, 1 is due\n{ended.output}{ended.errors}")
+            say(f"{row['impl']}, law {row['law']}: status {ended.status}, expected 1\n{ended.output}{ended.errors}")
     others = f"; {failed} ended with another error, and show nothing" if failed else ""
     say(f"{len(rows) - gone} of {len(rows)} scripts show their fault{others}")
-    where = "run this by a Python that has it, as .nox/peers/bin/python, or with PYTHONPATH"
+    where = "use a Python that has it, such as .nox/peers/bin/python, or set PYTHONPATH"
     for name, count in missing.most_common():
-        say(f"{count} that do not have found no module {name!r}: {where}")
+        say(f"{count} of the others found no module {name!r}: {where}")
     return bool(rows) and not gone

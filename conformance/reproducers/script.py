@@ -1,4 +1,4 @@
-"""Renders a verdict as a script: it takes torch and the implementation alone, and ends with status 1 while the fault is there.
+"""Renders a verdict as a script that needs only torch and the implementation, and ends with status 1 while the fault is there.
 
 A script runs the program under plain and under the implementation and prints where they differ. If a law measures more than a
 program notes, the script has the source of the suite's own meter, and the expected numbers. Any error that it does not expect,
@@ -36,7 +36,7 @@ MODULES = ("collections", "contextlib", "faulthandler", "functools", "gc", "insp
 OURS = (contexts.__name__,)
 HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
 SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
-HANG_SECONDS = 30  # more than a case may take where laws are held
+HANG_SECONDS = 30  # more than a case may take when it is judged
 UNMEASURED = "# The law measures more than this script does, which only prints what the program notes. What was found:\n"
 
 
@@ -58,7 +58,7 @@ def binding(implementation: Implementation, options: str = "") -> str:
 
 
 def self_contained(options: str, program: str) -> str:
-    """Options as text, with this project's contexts as a script names them: defined in it, or in the module that it imports."""
+    """Options as text. This project's contexts are named as in the script: defined there, or in the module that it imports."""
     return options if contexts.__name__ in program else options.replace(f"{contexts.__name__}.", "")
 
 
@@ -85,13 +85,13 @@ def script(
     detail: str = "",
     units: float = 0,
 ) -> str:
-    """A program as a script. ``law`` is said at its head; ``options`` are arguments for checkpoint, as text.
+    """A program as a script. Its docstring names the ``law``; ``options`` are arguments for checkpoint, as text.
 
-    Values are compared as :func:`~conformance.judging.verdicts.difference` does where rounding may change them by so many
-    ``units`` of their dtype's resolution, 0 for bit for bit.
+    Values are compared as by :func:`~conformance.judging.verdicts.difference`: rounding may change them by so many ``units`` of
+    their dtype's resolution; with 0 they are compared bit for bit.
 
-    If ``measured`` is None, its status says nothing. It says so at its head, with the ``detail`` of what was found, and prints
-    what the program notes.
+    If ``measured`` is None, the script only prints what the program notes, and its status means nothing. A comment says so,
+    with the ``detail`` of what was found.
     """
     with room_to_recurse():
         tail = _tail(measured, source, implementation, device, units)
@@ -115,9 +115,9 @@ def script(
 
 
 def hanging(script: str, implementation: Implementation, device: str) -> str:
-    """The script of a program that hangs, made from the one that was written in case its process ends.
+    """The script of a program that hangs, made from the script that was prepared in case its process ends.
 
-    Raises ValueError for another script.
+    Raises ValueError for any other script.
     """
     ends, hangs = (_tail(Measured(what), "", implementation, device) for what in ("ends", "hangs"))
     if ends not in script:
@@ -161,7 +161,7 @@ def _imported_name(statement: ast.stmt) -> str:
 
 
 def _tail(found: Measured | None, source: str, implementation: Implementation, device: str, units: float = 0) -> str:
-    """What runs the program and compares; it ends with the status if what was found can be measured."""
+    """The code that runs the program and compares; it ends with the status if a script can measure what was found."""
     measured = found or Measured()
     arguments: dict[str, Any] = {
         "judged": ast.Name(SUBJECTS[implementation.kind], ast.Load()),
@@ -186,7 +186,7 @@ def _tail(found: Measured | None, source: str, implementation: Implementation, d
 
 
 def _plain(source: str, kind: Kind, embedding: Embedding) -> list[str]:
-    """The lines that say what plain is; what they refer to is embedded."""
+    """The lines that define plain; definitions that they refer to are embedded."""
     if kind != "graph":
         embedding.add(references.REFERENCES[kind], "plain")
         return []

@@ -1,10 +1,12 @@
 """How scripts end: for each thing that a law measures, a function whose body comes after the program.
 
-Each takes what a script has: its ``run``, what is ``judged`` and its ``name``, the ``device``, what is ``due``. Those that
-count return what they have ``seen``, by label, and ``report`` follows them. The others end the script with its status, 1 if
-the fault is there. They use the suite's own counters, ``conformance.meters.counters``. Three functions differ from the suite's
-to keep a script within 45 lines: ``show`` and ``near`` turn values into text and tuples, since a script only says where they
-differ; ``caller`` looks at the stack for the function that called an operator, where the suite wraps regions' functions.
+Each takes what a script has: its ``run``, what is ``judged`` and its ``name``, the ``device``, the expected numbers ``due``.
+Those that count return what they have ``seen``, by label, and ``report`` follows them. The others end the script, with status
+1 if the fault is there. They use the suite's own counters, ``conformance.meters.counters``.
+
+Three functions differ from the suite's to keep a script within 45 lines. ``show`` and ``near`` turn values into text and
+tuples, because a script only says where they differ. ``caller`` finds the function that called an operator on the stack,
+whereas the suite wraps regions' functions.
 """
 
 from __future__ import annotations
@@ -127,9 +129,9 @@ def raises(run: Run, judged: Any, name: str, device: str) -> NoReturn:
     try:
         run(judged, lambda label, value=None: None, device)
     except Exception as error:
-        print("an error is due, and there is one:", repr(error))
+        print("expected an error, and there is one:", repr(error))
         sys.exit(0)
-    print(f"an error is due, and {name} raises none")
+    print(f"expected an error; {name} raised none")
     sys.exit(1)
 
 
@@ -138,9 +140,9 @@ def fails(run: Run, judged: Any, name: str, device: str) -> None:
     try:
         run(judged, lambda label, value=None: None, device)
     except BaseException as error:
-        print(f"no error is due, and {name} raises", repr(error))
+        print(f"expected no error; {name} raised", repr(error))
         sys.exit(1)
-    print("no error is due, and there is none")
+    print("expected no error, and there is none")
 
 
 def ends(run: Run, judged: Any, name: str, device: str) -> NoReturn:
@@ -151,14 +153,14 @@ def ends(run: Run, judged: Any, name: str, device: str) -> NoReturn:
             run(judged, lambda label, value=None: None, device)
         os._exit(77)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(f"a process that runs this is due to reach the end, which is status 77; with {name} it ends with", status)
+    print(f"expected a process that runs this to reach the end, with status 77; with {name} it ends with", status)
     sys.exit(status != 77)
 
 
 def hangs(run: Run, judged: Any, name: str, device: str, seconds: float) -> NoReturn:
     """The program comes to its end in time, be it by an error. What hangs ends with status 1, and shows where it is."""
     faulthandler.dump_traceback_later(seconds, exit=True)
-    print(f"an end is due within {seconds} seconds; where {name} comes to none, it is shown below", flush=True)
+    print(f"expected to end within {seconds} seconds; if {name} does not, its stack is shown below", flush=True)
     with contextlib.suppress(Exception):
         run(judged, lambda label, value=None: None, device)
     faulthandler.cancel_dump_traceback_later()  # the interpreter may take long to end

@@ -47,9 +47,9 @@ def files(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def keeping_scripts(results: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
-    """The rows, with the scripts that a results file has for rows that are equal, fingerprints of the measured code included.
+    """The rows, with the scripts that a results file has for equal rows, whose fingerprints must be equal, too.
 
-    Reducing those again would run the same programs on the same code.
+    Reducing them again would run the same programs on the same code.
     """
     try:
         earlier = results_file.read(results)
@@ -70,9 +70,9 @@ def _is_equal(row: Row, earlier: Row | None) -> bool:
 
 
 def complete(results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, published: bool) -> list[Row]:
-    """Reduce and write the scripts of a run, and write its results, after each implementation: an interruption loses few.
+    """Reduce and write the scripts of a run, and its results, implementation by implementation, so that interrupts lose little.
 
-    If they are ``published``, every script of a fault is reduced, and rows name scripts instead of having their texts.
+    If they are ``published``, the script of every fault is reduced, and rows have the scripts' paths in place of their texts.
     """
     rows = list(rows)
     for name in dict.fromkeys(row["impl"] for row in rows):
@@ -102,7 +102,7 @@ def write(results: Path, rows: Iterable[Row], *, every_fault: bool) -> list[Row]
 
 
 def naming_files(results: Path, rows: Iterable[Row]) -> list[Row]:
-    """The rows, with the path of its script (from the results file) in place of its text where that is a file."""
+    """The rows; those whose script is a file have its path, from the results file, in place of its text."""
     return [_naming_file(results, row) for row in rows]
 
 
@@ -116,7 +116,7 @@ def _naming_file(results: Path, row: Row) -> Row:
 
 
 def file_of(results: Path, row: Row) -> Path | None:
-    """The file with the script of a row of these results, None if there is none."""
+    """The file with the script of a row of these results; None if there is none."""
     paths = [directory_of(results) / name for name in files([row])]
     return next((path for path in paths if path.is_file()), None)
 
@@ -135,14 +135,14 @@ def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
 
 
 def reducible(rows: Iterable[Row], *, every_fault: bool) -> list[Row]:
-    """The rows whose scripts are reduced: of unexpected verdicts, or of every fault, but not of programs that hang."""
+    """The rows whose scripts are reduced: those of unexpected verdicts, or of every fault, but not of programs that hang."""
     return [row for row in standalone(rows) if (every_fault or is_unexpected(row)) and row["verdict"] != "hangs"]
 
 
 def reduce_scripts(rows: Sequence[Row], *, every_fault: bool, directory: Path | None = None) -> list[Row]:
-    """The rows with reduced scripts. Each takes some seconds, but for those that ``directory`` has as they are.
+    """The rows with reduced scripts. Each takes some seconds, unless ``directory`` has the same script already.
 
-    With ``every_fault``, scripts of refusals are run as well: standard error names those that show nothing, or that stay long.
+    With ``every_fault``, scripts of refusals are run, too; standard error names scripts that show nothing or stay long.
     """
     tasks = {_key(row): _task(row, directory) for row in reducible(rows, every_fault=every_fault)}
     tasks = {key: task for key, task in tasks.items() if task.script != task.earlier}
@@ -162,7 +162,7 @@ def end_reductions() -> None:
 
 
 def _reduce(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], str]:
-    """The reduced scripts of tasks, which as many processes as there are cores share; none of a process that fails."""
+    """The reduced scripts of tasks, shared among one process for each core; a process that fails returns none."""
     command = [sys.executable, "-m", "conformance.reproducers.reduction"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     processes = min(os.cpu_count() or 1, len(tasks))
@@ -170,7 +170,7 @@ def _reduce(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], str]
 
     def run(part: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
         told = json.dumps([asdict(tasks[key]) for key in part])
-        # In a group of its own: a terminal interrupts this process alone, which then ends that one.
+        # In a group of its own, so that a terminal interrupts only this process, which then ends the other.
         with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment, process_group=0) as process:
             _REDUCTIONS.add(process)
             output, _ = process.communicate(told)
@@ -179,7 +179,7 @@ def _reduce(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], str]
             return dict(zip(part, json.loads(output), strict=True))
         if process.returncode not in (ENDED, -signal.SIGTERM):
             ended = f"{' '.join(command)} ended with status {process.returncode}"
-            sys.stderr.write(f"scripts that stay long: {len(part)}, because {ended}\n")  # the verdicts are not lost for it
+            sys.stderr.write(f"scripts that stay long: {len(part)}, because {ended}\n")  # the verdicts are kept
         return {}
 
     with ThreadPoolExecutor(max(processes, 1)) as pool:
@@ -195,7 +195,7 @@ def _is_refusal(row: Row) -> bool:
 
 
 def _task(row: Row, directory: Path | None) -> Task:
-    """What a reduction takes of a row, with the script that the directory has for it."""
+    """The task of reducing a row's script, with the script that the directory has for it."""
     script = row["program"]
     path = None if directory is None else directory / next(iter(files([row])))
     earlier = "" if path is None or not path.exists() else path.read_text(encoding="utf-8")
@@ -217,9 +217,9 @@ def is_published(results: Path) -> bool:
 
 
 def resume(path: Path) -> None:
-    """Go on where a run was interrupted while it made the scripts of these published results as small as can be.
+    """Continue where a run was interrupted while it reduced the scripts of these published results.
 
-    Those of peers need the packages that were judged. Raises InvalidOption for another file than one of published results.
+    Scripts of peers need the packages that were judged. Raises InvalidOption for a file that is not one of published results.
     """
     path = path.resolve()
     if not is_published(path):

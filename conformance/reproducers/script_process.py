@@ -1,4 +1,4 @@
-"""Runs a script in a process of its own, forked so that torch is not imported again, and tells how it ended.
+"""Runs a script in a process of its own, forked so that torch is not imported again, and reports how it ended.
 
 Call it in a process that has not started a thread of autograd: a fork has none of its parent's threads.
 """
@@ -29,7 +29,7 @@ class Ended:
     """How a script ended: its status, and what it wrote to standard output and standard error.
 
     The status is 1 only if the script's own comparison ended it. It is ERROR if the script raised, or if a module, the
-    implementation or the program ended it with status 1; it is negative if a signal ended it, or the time was over.
+    implementation or the program ended it with status 1. It is negative if a signal ended it, as when the time was over.
     ``missing`` is the name of a module that was not found, "" if all were.
     """
 
@@ -40,7 +40,7 @@ class Ended:
 
 
 def run(text: str, directory: Path, seconds: float) -> Ended:
-    """Run a script, with its files in a directory. It is ended after so many seconds, with all that it has started."""
+    """Run a script, with its files in a directory. After so many seconds it is ended, with all processes it has started."""
     import torch._dynamo  # noqa: F401  # once, for all scripts; torch's checkpoint imports it at its first call
 
     script, written = directory / "script.py", {name: directory / name for name in ("output", "errors", "missing")}
@@ -48,8 +48,8 @@ def run(text: str, directory: Path, seconds: float) -> Ended:
     for path in written.values():
         path.unlink(missing_ok=True)
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # else the fork would write it, too
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until it is known what is to be ended
+        stream.flush()  # otherwise the fork would write the same again
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the process to be ended is known
     child = os.fork()
     if child == 0:
         _become(script, **written)
@@ -116,7 +116,7 @@ def _become(script: Path, output: Path, errors: Path, missing: Path) -> NoReturn
 
 
 def _is_of_frame(where: TracebackType | None, script: Path) -> bool:
-    """Whether what comes after the program of a script has raised this, and no module, implementation or program."""
+    """Whether this was raised by the code after the program of a script, and not by a module, implementation or program."""
     *_, last = traceback.extract_tb(where)
     after = frame(script.read_text(encoding="utf-8"))
     begin = after[0].lineno if after else 0

@@ -1,7 +1,7 @@
 """Reads the syntax tree of a script or program: its parts, what it is about, and what it imports, names and calls.
 
-Rows carry the text of a script and not what it measures, so all that is decided about that text is decided here. The frame of
-a script is what comes after its function ``run``.
+Rows have the text of a script but not what it measures, so every decision about that text is made here. The frame of a script
+is what comes after its function ``run``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def notes_costs(program: str) -> bool:
-    """Whether a program notes measurements, which are not plain's."""
+    """Whether a program notes measurements, which need not equal plain's."""
     for node in nodes(program):
         match node:
             case ast.Call(ast.Name("note"), [ast.Constant(str() as label), *_]) if read(label).role is Role.COST:
@@ -126,7 +126,7 @@ def unparse(tree: ast.AST) -> str:
 
 
 def has_status(script: str) -> bool:
-    """Whether a script's status says what it measured. True for what is not Python: running it shows why."""
+    """Whether a script's status says what it measured. True for a text that is not Python, as running it shows why."""
     return tree_of(script) is None or frame_calls(script, "sys.exit")
 
 
@@ -170,7 +170,7 @@ def used_modules(script: str) -> set[str]:
 
 
 def is_bound(script: str) -> bool:
-    """Whether a script is Python, and every name in it is bound somewhere: what is not need not be run."""
+    """Whether a script is Python and every name in it is bound somewhere; otherwise it need not be run."""
     tree = tree_of(script)
     if tree is None:
         return False
@@ -189,7 +189,7 @@ def is_bound(script: str) -> bool:
 
 
 def waits(script: str) -> list[str]:
-    """The statements by which threads wait for one another, and loops made of one: without it two runs may differ."""
+    """The statements by which threads wait for one another, and loops that consist of one; without them two runs may differ."""
     found = []
     for node in nodes(script) if has_threads(script) else ():
         match node:

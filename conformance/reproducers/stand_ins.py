@@ -1,8 +1,8 @@
-"""What a script may have in place of this project's own means, so that it takes torch and the implementation alone.
+"""What may replace this project's own functions in a script, so that it needs only torch and the implementation.
 
-Instead of a checkpoint of this project, a plain call or torch's own; instead of the second device, the device that is given,
-or torch's fake tensors on "lazy". They have a device, sizes and strides, and no values: "lazy" is the one
-device type on which autograd works in a build for the CPU. The reduction tries whether the fault still shows.
+A plain call or torch's checkpoint replaces a checkpoint of this project. The given device, or torch's fake tensors on "lazy",
+replace the second device. Fake tensors have a device, sizes and strides, but no values; "lazy" is the one device type on which
+autograd works in a build for the CPU. The reduction tries whether the fault still shows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COUNTING = "with Moves(seen):"
 
 
 def stand_ins(program: ast.Module, tail: str) -> Iterator[tuple[ast.expr, ast.expr, str]]:
-    """An expression of a program, another one in its place, and the end that the script has then, in each way there is."""
+    """For each possible replacement: an expression of a program, the one in its place, and the script's end with it."""
     for node in ast.walk(program):
         match node:
             case ast.Attribute(ast.Call(ast.Attribute(ast.Name("impls"), "get")), "checkpoint"):
@@ -42,7 +42,7 @@ def _with_fakes(tail: str) -> str:
 
 
 def without_fakes(script: str) -> str:
-    """A script, or a part of one, that measures as if nothing stood in for a second device."""
+    """A script, or a part of one, that measures as if nothing replaced the second device."""
     plain = script.replace(LAZY, "").replace(f"with {FAKE}, Moves(seen):", COUNTING)
     return plain.replace(f"with {FAKE}: ", "").replace(WHY, "")
 

@@ -1,6 +1,6 @@
 """What a law means to somebody who reads results: who meets it, what breaking it does, and by which words it is found.
 
-It stands beside each law, and is no part of what is judged: fingerprints leave it out.
+It is written beside each law, but is no part of what is judged: fingerprints leave it out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BY_LAW: dict[str, ForReaders] = {}  # of the laws whose modules were imported
 
 
 def for_readers(tier: Tier, consequence: Consequence, words: str) -> Callable[[Test], Test]:
-    """Say of a law what it means to readers; ``words`` are synonyms of what it is about, between commas."""
+    """Decorate a law with what it means to readers; ``words`` are synonyms for its subject, separated by commas."""
     made = ForReaders(tier, consequence, tuple(word.strip() for word in words.split(",")))
 
     def register(test: Test) -> Test:
@@ -64,5 +64,5 @@ def for_readers(tier: Tier, consequence: Consequence, words: str) -> Callable[[T
 
 
 def of_law(name: str) -> ForReaders | None:
-    """What a law means to readers; None for one that is not there, as in results of an older suite."""
+    """What a law means to readers; None for an unknown law, as results of an older suite may have."""
     return _BY_LAW.get(name)

@@ -1,7 +1,7 @@
-"""Values of command-line options: what is not accepted is refused with what was given and what is accepted.
+"""Reads values of command-line options, and writes commands of this project as one types them.
 
-Each reads the text of one value and raises ValueError; whoever parses the command line names the option in front of the
-message and ends with status 2. And commands of this project, as one types them.
+Each reader takes the text of one value, or raises ValueError with what was given and what is accepted. The caller puts the
+name of the option in front of the message, and ends with status 2.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class InvalidOption(ValueError):
 
 
 def did_you_mean(given: str, there: Iterable[str]) -> str:
-    """What to add to a message about a name that is not there: the nearest one; "" if none is near."""
+    """What to add to a message about an unknown name: the nearest one; "" if none is near."""
     nearest = difflib.get_close_matches(given, list(there), 1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def command(*arguments: object) -> str:
-    """A command of this project as one types it where one is: Python finds its modules from the root of the clone alone."""
+    """A command of this project, to be typed in the current directory: Python finds its modules only from the clone's root."""
     words = [str(one.resolve()) if isinstance(one, Path) else str(one) for one in arguments]
     line = shlex.join([sys.executable, "-m", "reprise", *words])
     return line if Path.cwd() == ROOT else f"cd {shlex.quote(str(ROOT))} && {line}"
 
 
 def readable(text: str) -> Path:
-    """The path of a file that is there."""
+    """The path of an existing file."""
     path = Path(text)
     if not path.is_file():
         there = "is no file" if path.exists() else "does not exist"
@@ -43,7 +43,7 @@ def readable(text: str) -> Path:
 
 
 def writable(text: str) -> str:
-    """The path of a file to be written, in a directory that is there; or ``-``."""
+    """The path of a file to be written, in an existing directory; or ``-``."""
     path = Path(text)
     if text != "-" and not path.parent.is_dir():
         raise ValueError(f"{text} cannot be written: {path.parent} is not a directory; make it first")
@@ -75,5 +75,5 @@ def positive(text: str, what: str = "a number") -> float:
 
 
 def gibibytes(text: str) -> float:
-    """So many GiB."""
+    """A number of GiB, above 0."""
     return positive(text, "a number of GiB")

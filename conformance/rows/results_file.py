@@ -1,10 +1,10 @@
-"""The file that a conformance run leaves: a header, a row per law and implementation and device, a footer.
+"""The file that a conformance run writes: a header, a row per law and implementation and device, a footer.
 
-One JSON object a line. The footer comes last and counts the rows, so a file that was cut short is known as such.
-A merged file has a line that says how many runs it holds, and then each of them as its own file has it.
-A row in memory has its script as ``program``. In a file it has either that or, where scripts are published beside the
-results, ``script``: the path of the script, seen from the file. Reading puts the text in its place, and refuses one that is
-not what the run made: ``script_sha256`` is its digest.
+One JSON object a line. The footer comes last and counts the rows, so a file that was cut short is noticed. A merged file
+begins with a line that says how many runs it holds, followed by each run as its own file has it.
+A row in memory has its script as ``program``. In a file it has either that or, if scripts are published beside the results,
+``script``, the path of the script from the file. Reading replaces the path by the text, and refuses a script that was changed
+since the run: ``script_sha256`` is its digest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMAT = 1
 ROOT = Path(__file__).resolve().parents[2]
 NVIDIA = Path("/sys/module/nvidia/version")
 UNKNOWN = "unknown"  # the commit where there is no git repository
-KEPT = "kept"  # in a header, how many rows are of earlier runs on the same code
+KEPT = "kept"  # in a header, how many rows are from earlier runs on the same code
 
 Row = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ class Results:
 
 
 def is_unexpected(row: Row) -> bool:
-    """Whether the verdict is not the declared one. A row says so itself where comparing the two is not enough."""
+    """Whether the verdict is not the declared one. A row says so itself if comparing the two verdicts is not enough."""
     return not row.get("as_declared", row["verdict"] == row["expected"])
 
 
@@ -82,8 +82,8 @@ def totals(rows: Iterable[Row]) -> dict[str, int]:
 def header(seed: int, profile: str, device: str, suite: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Versions, machine, seed, profile, commit of the suite and date.
 
-    ``suite`` is what was measured, as ``conformance.provenance.measured_code`` has it; without it, what is there now.
-    For an accelerator this initialises it, to ask its name: call it after the laws have run.
+    ``suite`` is the measured commit, as ``conformance.provenance.measured_code`` has it; by default the current one.
+    For an accelerator, this initialises it to get its name, so call it after the laws have run.
     """
     versions = {name: metadata.version(name) for name in ("torch", "hypothesis", "pytest")}
     return {
@@ -106,7 +106,7 @@ def header(seed: int, profile: str, device: str, suite: Mapping[str, Any] | None
 def write(path: Path, header: Mapping[str, Any], rows: Iterable[Row]) -> None:
     """Write a results file in one step: a reader sees the old file or the whole new one.
 
-    Raises ValueError when what is written could not be read again, and leaves the old file.
+    Raises ValueError, and leaves the old file, if what was written could not be read again.
     """
     _write(path, _lines(header, rows))
 
@@ -139,9 +139,9 @@ def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 def read(path: Path) -> Results:
     """Read the results of one run.
 
-    Raises FileNotFoundError; ValueError, which names file and reason, when it is not UTF-8 or not JSON line by line, has
-    no header or no footer, is of another format, goes on after the footer, holds a row twice or a malformed one, names a
-    script that cannot be read, is not what its footer counts, or is a merge of several runs.
+    Raises FileNotFoundError. Raises ValueError, with file and reason, if the file is not UTF-8 or not JSON line by line, has no
+    header or no footer, is of another format, goes on after the footer, has a row twice or a malformed one, names a script that
+    cannot be read, has other numbers than its footer counts, or is a merge of several runs.
     """
     runs = read_all(path)
     if len(runs) != 1:
@@ -172,7 +172,7 @@ def text_of(path: Path) -> str:
 
 
 def _run(path: Path, lines: Sequence[dict[str, Any]], before: int) -> Results:
-    """The run on these lines, of which there are ``before`` others in the file."""
+    """The run on these lines, which come after ``before`` others in the file."""
     kinds = [line.get("kind") for line in lines]
     if not kinds or kinds[0] != "header":
         raise ValueError(
@@ -217,7 +217,7 @@ def _without_kind(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_program(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the text of its script, which in published results is in a file of its own."""
+    """A row with the text of its script, which published results have in a file of its own."""
     if "script" not in row:
         return row
     name, made = row.pop("script"), row.pop("script_sha256", None)
@@ -278,7 +278,7 @@ def _accelerator(device: str) -> str | None:
 
 
 def _nvidia_driver() -> str:
-    """The version of Nvidia's kernel module, "unknown" where the system does not tell it."""
+    """The version of Nvidia's kernel module; "unknown" if the system does not say."""
     with contextlib.suppress(OSError):
         return NVIDIA.read_text(encoding="ascii").strip()
     asked = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
@@ -286,12 +286,12 @@ def _nvidia_driver() -> str:
 
 
 def commit(root: Path = ROOT) -> str:
-    """The commit that a checkout is at, UNKNOWN if it is none."""
+    """The commit of a checkout; UNKNOWN if it is no git repository."""
     return git("rev-parse", "HEAD", root=root) or UNKNOWN
 
 
 def changed(root: Path = ROOT) -> tuple[str, ...]:
-    """The files with changes that are not committed, new ones too; generated files do not count."""
+    """The files with uncommitted changes, including new files; ``results``, ``docs`` and README do not count."""
     lines = git("status", "--porcelain", "--", ".", ":!results", ":!README.md", ":!docs", root=root) or ""
     return tuple(line.split(maxsplit=1)[1] for line in lines.splitlines())
 

@@ -1,4 +1,4 @@
-"""Releases of torch: the one that the project pins, and results of another one beside the results of that."""
+"""Releases of torch: the one that the project pins, and how results of another one relate to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def release(version: str) -> str:
 
 
 def counterpart(one: Results, others: Iterable[Results]) -> Results | None:
-    """The results of another release that has judged the same implementations on the same devices, None without any."""
+    """Results with another release that judge the same implementations on the same devices; None if there are none."""
     mine = release(one.header["versions"]["torch"]), _judged(one)
     for other in others:
         if release(other.header["versions"]["torch"]) != mine[0] and _judged(other) >= mine[1]:
@@ -43,7 +43,7 @@ def _judged(results: Results) -> set[tuple[str, str]]:
 
 
 def without_repeated_programs(rows: Sequence[Row], other: Results) -> list[Row]:
-    """The rows, without the programs of those that have the same verdict in ``other``, whose file they name instead."""
+    """The rows; those with the same verdict in ``other`` name its file in place of their program."""
     verdicts = by_subject(other.rows)
     repeated = [verdicts.get(subject(row)) == (row["verdict"],) for row in rows]
     return [

@@ -21,7 +21,7 @@ def all_held(chosen: Sequence[Implementation], device: str, rows: Iterable[Row])
 
 
 def not_judged(chosen: Iterable[Implementation], device: str) -> dict[str, str]:
-    """Laws about this type of device and these implementations that it takes more to judge than is here, and what."""
+    """Laws about this device type and these implementations that cannot be judged here, each with what is missing."""
     all_laws()
     kind, kinds = torch.device(device).type, {one.kind for one in chosen}
     about = [law for law in LAWS.values() if kind in law.devices and law.kind in kinds]

@@ -1,4 +1,4 @@
-"""Whether torch can use a device here, and what is missing where it cannot."""
+"""Whether torch can use a device here, and what is missing if it cannot."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import torch
 
 
 def require(device: str) -> None:
-    """ValueError for a device on which no tensor can be made: what is missing, and for CUDA what to do about it."""
+    """Raise ValueError for a device on which no tensor can be made, with what is missing and, for CUDA, what to do."""
     try:
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:  # of builds for another device the latter
+    except (RuntimeError, AssertionError) as error:  # AssertionError by builds for another device
         told = f"torch cannot use it here: {str(error).splitlines()[0]}"
         raise ValueError(". ".join(filter(None, [told.rstrip("."), _missing(device)]))) from error
 
 
 def require_cuda(device: str, why: str) -> None:
-    """ValueError for what is not a CUDA device that torch can use here; ``why`` says what it is needed for."""
+    """Raise ValueError unless torch can use this CUDA device here; ``why`` says what it is needed for."""
     try:
         kind = torch.device(device).type
     except RuntimeError as error:

@@ -1,8 +1,8 @@
 """What Ctrl-C does to a run: the first one ends judging, the second one everything, and neither prints a traceback.
 
-A terminal sends SIGINT to every process of its foreground group: also to the workers of xdist and to the server from which
-sandboxes are forked. Both are started with SIGINT blocked, since they would print a traceback while they import torch.
-A worker unblocks it once pytest heeds it; the server never does, and ``detached_forks`` does so for its forks.
+A terminal sends SIGINT to every process of its foreground group, including the workers of xdist and the server from which
+sandboxes are forked. Both are started with SIGINT blocked, because they would print a traceback while they import torch.
+A worker unblocks it once pytest handles it; the server never does, and ``detached_forks`` does so for its forks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import NoReturn
 from conformance.judging import sandbox_worker
 
 PRELOADED = (sandbox_worker.__name__, "conformance.runs.detached_forks")
-BY_SIGNAL = 128 + signal.SIGINT  # the status of a shell's command that an interrupt has ended
+BY_SIGNAL = 128 + signal.SIGINT  # the status that a shell reports of a command that an interrupt ended
 
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Block SIGINT, also in the processes that are started inside; one that comes meanwhile is heeded afterwards."""
+    """Block SIGINT here and in processes that are started inside; one that comes in between takes effect afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -33,12 +33,12 @@ def blocked() -> Iterator[None]:
 
 
 def unblock() -> None:
-    """Heed SIGINT in a process that was started with it blocked. Raises KeyboardInterrupt if one came before."""
+    """Unblock SIGINT in a process that was started with it blocked. Raises KeyboardInterrupt if one came before."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def start_fork_server() -> None:
-    """Start the server from which sandboxes are forked, if it does not run."""
+    """Start the server from which sandboxes are forked, unless it is running."""
     multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOADED])
     resource_tracker.ensure_running()  # first, since starting it unblocks SIGINT
     with blocked():
@@ -46,10 +46,10 @@ def start_fork_server() -> None:
 
 
 def end_at_second(clean_up: Callable[[], None]) -> Callable[[], None]:
-    """After an interrupt, let another one clean up and end this process; what is returned undoes that."""
+    """After a first interrupt, let a second one clean up and end this process. Returns a function that undoes this."""
 
     def end(*_: object) -> NoReturn:
-        with suppress(Exception):  # whatever it fails in: there is nobody to be told
+        with suppress(Exception):  # whatever fails, nobody is left to report it to
             clean_up()
         os._exit(BY_SIGNAL)
 

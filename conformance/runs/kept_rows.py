@@ -1,6 +1,6 @@
-"""Rows of published results that a run need not judge again: machine, versions, code and declaration are what they were.
+"""Rows of published results that a run with ``--older`` need not judge again.
 
-That is ``--older``. Programs are drawn by a seed, so such a row would come out as it is.
+Machine, versions, code and declaration are unchanged. Programs are drawn by a seed, so such a row would be the same again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from conformance.runs.selection import Subject
 Pair = tuple[str, str]  # a law and an implementation
 SAME = ("machine", "versions", "seed", "profile")  # what headers must share
 ACCEPTED = "a complete run on the CPU, which is published: without --impl, --profile, --seed, --results and -k"
-WORKER = "kept rows"  # the key of what workers of pytest-xdist are told
+WORKER = "kept rows"  # the key under which workers of pytest-xdist get them
 
 
 class KeptRows:
-    """A plugin of pytest that leaves out the laws and implementations of which there are rows, and adds those to new ones."""
+    """A pytest plugin that leaves out pairs of law and implementation that have rows already, and adds these to new rows."""
 
     def __init__(self, rows: Mapping[Pair, Row] | None = None, told: str = "") -> None:
         self.rows, self._told = dict(rows or {}), told
@@ -67,16 +67,16 @@ def _pair(item: pytest.Item) -> Pair | None:
 
 
 def kept_rows(path: Path, header: Mapping[str, Any], sources: Sources, subjects: list[Subject]) -> KeptRows:
-    """What need not be judged again of the results in ``path`` in a run with this header, of this code.
+    """The rows in ``path`` that a run with this header, on this code, need not judge again.
 
-    Raises ValueError for a file that holds no results of one run.
+    Raises ValueError for a file that does not hold the results of one run.
     """
     try:
         earlier = results_file.read(path)
     except FileNotFoundError:
-        return KeptRows(told=f"all is judged: {path} is not there")
+        return KeptRows(told=f"everything is judged: {path} does not exist")
     if other := [key for key in SAME if earlier.header[key] != header[key]]:
-        return KeptRows(told=f"all is judged: {path} has another {other[0]}, {earlier.header[other[0]]}")
+        return KeptRows(told=f"everything is judged: {path} has another {other[0]}, {earlier.header[other[0]]}")
     chosen = {one.implementation.name: one for one in subjects}
     made = {"commit": earlier.header["suite"]["commit"], "date": earlier.header["date"]}
     kept: dict[Pair, Row] = {}
@@ -88,7 +88,7 @@ def kept_rows(path: Path, header: Mapping[str, Any], sources: Sources, subjects:
 
 
 def _fingerprints(row: Row, header: Mapping[str, Any], sources: Sources, subject: Subject) -> dict[str, str]:
-    """The present fingerprints of a row that would come out as it is; none if it might not, or has no script of its own."""
+    """The present fingerprints of a row that would be the same again; {} if it might not be, or has no script of its own."""
     law = LAWS.get(row["law"])
     if law is None or is_unexpected(row) or "program_in" in row:
         return {}
@@ -96,5 +96,5 @@ def _fingerprints(row: Row, header: Mapping[str, Any], sources: Sources, subject
     if told != (row["statement"], row["family"], row.get("declaration")):
         return {}
     present, then = measured_code.of_row(sources, row, header), row.get("fingerprints", {})
-    compared = "implementation", "law"  # and not the declaration, of which what concerns this law was just compared
+    compared = "implementation", "law"  # the part of the declaration that concerns this law was compared above
     return present if all(present[name] == then.get(name) for name in compared) else {}

@@ -1,6 +1,6 @@
-"""Which options of a checkpoint something does not take, found by calling it in a process of its own, with and without each.
+"""Which options a checkpoint does not take, found by calling it with and without each, in a process of its own.
 
-So that a summary can say in a line why many laws fail. No verdict depends on it.
+A summary can then say in one line why many laws fail. No verdict depends on it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SECONDS = 60.0
 
 
 def not_taken(name: str, device: str) -> frozenset[str]:
-    """The options with which an implementation raises, though it does not without, and KEYWORDS, if it takes no others.
+    """The options that make an implementation raise, and KEYWORDS if it does not pass keyword arguments on.
 
-    An empty set also says that it could not be found out: the process failed, or took longer than SECONDS.
+    The set is also empty if this could not be found out: the process failed, or took longer than SECONDS.
     """
     command = [sys.executable, "-m", __name__, name, device]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
@@ -39,7 +39,7 @@ def not_taken(name: str, device: str) -> frozenset[str]:
 
 
 def probed(checkpoint: Callable[..., Any], device: str) -> list[str]:
-    """As ``not_taken``, of a callable in this process."""
+    """The same for a callable in this process."""
 
     def raises(function: Callable[..., Any], **options: Any) -> bool:
         try:

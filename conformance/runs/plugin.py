@@ -51,7 +51,7 @@ NOTHING = "interrupted before the first verdict: nothing is written"
 
 
 def _read_by(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A type for argparse, which shows the message of this error alone, after the name of the option."""
+    """A type for argparse: argparse shows the message of an ArgumentTypeError after the name of the option."""
 
     def value(text: str) -> Any:
         try:
@@ -67,19 +67,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     told = "judge this one: a built-in or installed name, or pkg.mod:attr; repeatable"
     group.addoption("--impl", action="append", default=[], help=told)
     group.addoption("--peers", action="store_true", help="judge the installed peers instead of the built-in implementations")
-    group.addoption("--like", help=f"whose claims a callable must keep that declares nothing; {DEFAULT} by default")
+    group.addoption("--like", help=f"by whose claims a callable without a declaration is judged; {DEFAULT} by default")
     group.addoption("--device", default="cpu", help="device type to run on: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many programs to try for each law")
     group.addoption("--seed", type=_read_by(natural), default=0, help="seed for drawing programs")
     group.addoption("--until", type=float, help="start no law after this time, in seconds since 1970", metavar="TIME")
-    group.addoption("--in-process", action="store_true", help="judge code that is not built in without a process of its own")
+    group.addoption("--in-process", action="store_true", help="judge code that is not built in within this process")
     group.addoption(
         "--memory-limit",
         type=_read_by(gibibytes),
         metavar="GIB",
         help=f"memory that code that is not built in may use, on Linux; {Setting.memory:g} by default",
     )
-    told = "judge only what is of older code in the published results, and publish it with the rest, on the CPU"
+    told = "judge again only what was published from older code, keep the other rows, and publish both; on the CPU"
     group.addoption("--older", action="store_true", help=told)
     told = "write the results to this file; by default below results/runs, or where they are published"
     group.addoption("--results", type=_read_by(destination.results_path), help=told)
@@ -90,13 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(interrupts.end_at_second(functools.partial(_clean_up, config)))
     interrupts.unblock()
     cpu_settings.hold()
-    if not hasattr(config, "workerinput"):  # else it is in the environment that the worker was started in
+    if not hasattr(config, "workerinput"):  # a worker inherits it by its environment
         caches = ExitStack()
         caches.enter_context(own_compiler_cache())
         config.add_cleanup(caches.close)
     if not {"", here := str(config.invocation_params.dir)} & {*sys.path}:
-        sys.path.insert(0, here)  # the user's modules are found where they are, as by python -m pytest
-    # Its handler raises what a program's logger does wrong, which logging elsewhere writes to standard error.
+        sys.path.insert(0, here)  # so that modules in the user's directory can be imported, as by python -m pytest
+    # Its handler raises errors of logging calls in programs, which logging otherwise writes to standard error.
     config.pluginmanager.set_blocked("logging-plugin")
     device = config.getoption("--device")
     try:
@@ -119,8 +119,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _kept(config: pytest.Config) -> KeptRows:
-    """The rows of published results that are not judged again. Raises ValueError where the run replaces no such results."""
-    if not config.getoption("--older") or hasattr(config, "workerinput"):  # which the controller tells
+    """The rows of published results that are not judged again. Raises ValueError if the run would not replace these results."""
+    if not config.getoption("--older") or hasattr(config, "workerinput"):  # which the controller informs
         return KeptRows()
     if not _is_whole(config) or config.option.keyword or config.getoption("--device") != "cpu":
         raise ValueError(f"--older is for {kept_rows.ACCEPTED}")
@@ -177,7 +177,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A law of another kind than those of the implementations chosen is not about any of them, nor is one of other devices."""
+    """Leave out laws of other kinds than the chosen implementations', and laws that this device or machine cannot judge."""
     kinds, device = {one.implementation.kind for one in config.stash[CHOSEN]}, config.getoption("--device")
     laws = [getattr(getattr(item, "function", None), "law", None) for item in items]
     due = [law is None or (law.kind in kinds and not law.lacks(device)) for law in laws]
@@ -187,13 +187,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
     live = isinstance(config.stash[COLLECTOR].display, Live)
     if report.when == "call" and report.failed and PROPERTY in dict(report.user_properties):
-        return "unexpected", "" if live else "F", "UNEXPECTED"  # which the summary tells in its order, and pytest need not
+        return "unexpected", "" if live else "F", "UNEXPECTED"  # the summary reports it in its own order, so pytest need not
     return (report.outcome, "", "") if live and report.when == "call" else None
 
 
 @pytest.fixture
 def hold(request: pytest.FixtureRequest) -> Callable[[Law], None]:
-    """Holds one implementation to a law and fails the test when the verdict is not the declared one."""
+    """Judges one implementation by a law, and fails the test if the verdict is not the declared one."""
     return functools.partial(_hold, request.node, request.param)
 
 
@@ -240,7 +240,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     for name, reason in config.stash[LEFT_OUT].items():
         terminalreporter.write_line(f"left out: {name}: {reason}")
     for law, lacking in not_judged(_implementations(config), config.getoption("--device")).items():
-        terminalreporter.write_line(f"not judged here: {law}: it takes {lacking}")
+        terminalreporter.write_line(f"not judged here: {law}: it needs {lacking}")
     if config.option.verbose > 0:
         _tell_all(terminalreporter, rows)
     path, published, fault = _destination(config, rows)
@@ -259,7 +259,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         interrupted = True
     if interrupted:
         verdicts = "1 verdict is" if len(rows) == 1 else f"{len(rows)} verdicts are"
-        told = f"interrupted: {verdicts} in {path}; scripts are not made small, and nothing is declared"
+        told = f"interrupted: {verdicts} in {path}; scripts are not shrunk, and no declaration is made"
         config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
@@ -278,7 +278,7 @@ def _tell_nothing_judged(reporter: pytest.TerminalReporter, exitstatus: int, con
 def _completed(
     reporter: pytest.TerminalReporter, path: Path, header: Mapping[str, Any], rows: list[Row], *, published: bool
 ) -> list[Row]:
-    """The rows with scripts as small as can be; sections and page are made anew where they are published."""
+    """The rows with scripts made as small as possible; if they are published, sections and page are made again."""
     if count := len(script_files.reducible(rows, every_fault=published)):
         scripts = "script" if count == 1 else "scripts"
         _announce(reporter, f"making {count} {scripts} small, some seconds each; Ctrl-C skips this")
@@ -289,7 +289,7 @@ def _completed(
 
 
 def _publish(reporter: pytest.TerminalReporter) -> None:
-    """Make generated sections and the page anew, or say why not: the results are written whatever comes of it."""
+    """Make generated sections and the page again, or say why that failed; the results are written in any case."""
     try:
         report.write()
         page.write()
@@ -298,7 +298,7 @@ def _publish(reporter: pytest.TerminalReporter) -> None:
 
 
 def _clean_up(config: pytest.Config) -> None:
-    """End what this run has started, and show the cursor, which its display has hidden."""
+    """End the processes that this run started, and show the cursor, which its display has hidden."""
     for one in config.stash[CHOSEN]:
         one.close()
     script_files.end_reductions()
@@ -306,7 +306,7 @@ def _clean_up(config: pytest.Config) -> None:
 
 
 def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
-    """The verdict of each law, and what took long."""
+    """Print the verdict of each law, and which laws took longest."""
     writer = reporter.config.get_terminal_writer()
     width = writer.fullwidth if writer._file.isatty() else None
     reporter.write_line(matrix.terminal(rows, width=width, color=bool(writer.hasmarkup)))
@@ -314,7 +314,7 @@ def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
 
 
 def _not_taken(config: pytest.Config, rows: Sequence[Row]) -> dict[str, frozenset[str]]:
-    """The options that checkpoints do not take, of those that raise under a law that passes one."""
+    """By implementation, the options that it does not take; only checkpoints that raise under a law with options are probed."""
     raising = {row["impl"] for row in rows if is_worse(row) and row["verdict"] in ("refuses", "crashes") and passed(row["law"])}
     asked = [one for one in config.stash[CHOSEN] if one.implementation.name in raising]
     asked = [one for one in asked if one.implementation.kind == "checkpoint"]
@@ -329,7 +329,7 @@ def _tell_failures(
     declared: Sequence[str],
     not_taken: Mapping[str, frozenset[str]],
 ) -> None:
-    """The first failures with their scripts, and then the summary, which is the last that a user sees."""
+    """Print the first failures with their scripts, and then the summary, so that it is the last thing on the screen."""
     like = config.getoption("--like") or DEFAULT
     run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared, not_taken)
     chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
@@ -341,7 +341,7 @@ def _tell_failures(
 
 
 def _again(config: pytest.Config, like: str) -> str:
-    """The command of this run, with other claims; its results do not replace these."""
+    """The command that repeats this run by other claims; its results do not replace these."""
     return _command([*_without(config, "--like", "--results"), "--like", like], os.environ.get("PYTHONPATH", ""))
 
 
@@ -359,7 +359,7 @@ def _without(config: pytest.Config, *options: str) -> list[str]:
 
 
 def _published_already() -> tuple[Results, ...]:
-    """The published results of the pinned release, those of which another release's are a repetition; none without them."""
+    """The published results of the pinned release, whose scripts another release's need not repeat; () if there are none."""
     with suppress(FileNotFoundError):
         return tuple(
             one
@@ -370,13 +370,13 @@ def _published_already() -> tuple[Results, ...]:
 
 
 def _announce(reporter: pytest.TerminalReporter, told: str) -> None:
-    """Say at once what is now begun, and takes time."""
+    """Print at once what begins now and will take time."""
     reporter.write_line(told)
     reporter.flush()
 
 
 def _header(config: pytest.Config, names: Iterable[str]) -> dict[str, Any]:
-    """The header of a run that judges implementations of these names. Of an accelerator it asks, so the laws come first."""
+    """The header of a run with implementations of these names. It initialises an accelerator, so laws must have run before."""
     options = config.option
     header = results_file.header(options.seed, options.profile, options.device, config.stash[ORIGIN].suite)
     header["versions"] |= distributions(names)
@@ -388,7 +388,7 @@ def _published_path(config: pytest.Config) -> Path:
 
 
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, str]:
-    """Where the results go, whether they are published, and why a complete run in which all is as declared is not.
+    """Where the results go, whether they are published, and why not, if the run is complete and all is as declared.
 
     The matrix is made from what is published.
     """
@@ -406,11 +406,11 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
-    """Whether every law there is was held for every implementation that runs on the device, and all is as declared."""
+    """Whether every implementation that runs on the device was judged by every law, and all verdicts are as declared."""
     device = config.getoption("--device")
     if any(name not in impls.PEERS or impls.PEERS[name].runs_on(device) for name in config.stash[LEFT_OUT]):
         return False
-    if any(LAWS[name].packages for name in not_judged(_implementations(config), device)):  # another package is all it takes
+    if any(LAWS[name].packages for name in not_judged(_implementations(config), device)):  # installing a package would do
         return False
     return all_held(_implementations(config), device, rows) and not any(map(is_unexpected, rows))
 
@@ -420,12 +420,12 @@ def _implementations(config: pytest.Config) -> list[Implementation]:
 
 
 def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row]) -> list[str]:
-    """What can be declared for what declares nothing or not this, written beside the results: where it is, and the command."""
+    """Write declarations for implementations without one, or with another, beside the results. Returns lines about them."""
     told = []
     for subject in config.stash[CHOSEN]:
         name, kind = subject.implementation.name, subject.implementation.kind
         mine = [row for row in rows if row["impl"] == name]
-        is_ours = ":" not in subject.setting.name  # built in, a peer or installed: its own declaration is to be mended
+        is_ours = ":" not in subject.setting.name  # built in, a peer or installed: correct its own declaration instead
         if not mine or is_ours or (subject.implementation.declared and not any(map(is_unexpected, mine))):
             continue
         all_laws()
@@ -441,7 +441,7 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
 
 
 def _judging(config: pytest.Config, declaration: Path) -> str:
-    """The command of this run, for what is declared in a file."""
+    """The command that repeats this run by the declaration in a file."""
     paths = os.pathsep.join(filter(None, [str(declaration.resolve().parent), os.environ.get("PYTHONPATH", "")]))
     arguments = _without(config, "--impl", "--like", "--results")
     return _command([*arguments, "--impl", f"{declaration.stem}:IMPLEMENTATION"], paths)

@@ -22,11 +22,11 @@ from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, Row, is_unexpected
 
-# What an environment may say of kernels already: a setting says it anew, or nothing of it.
+# Variables by which an environment may choose kernels: a setting sets or removes them.
 SAYING = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", VARIABLE)
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 ISA = re.compile(r"^onednn_verbose,.*\binfo,cpu,isa:(.*)$", re.M)
-# MKL has other kernels for Intel's processors, and asks this function of its own whether it is on one.
+# MKL has other kernels for Intel's processors; it calls these functions to learn whether it runs on one.
 ON_INTEL = "int mkl_serv_intel_cpu_true(void) { return 1; }\nint mkl_serv_intel_cpu(void) { return 1; }\n"
 
 
@@ -34,8 +34,8 @@ ON_INTEL = "int mkl_serv_intel_cpu_true(void) { return 1; }\nint mkl_serv_intel_
 class KernelSetting:
     """How kernels are chosen: variables that torch, MKL and oneDNN read when they are loaded, threads, whether oneDNN is used.
 
-    ``intel`` takes MKL's kernels for Intel's processors on others too, where that can be. ``capability`` is what torch is to
-    have then, ``mkl`` the most of MKL's instructions, and ``isa`` what oneDNN tells, nothing where they are not held.
+    With ``intel``, MKL uses its kernels for Intel's processors on others, too, if possible. The setting took effect if torch
+    reports ``capability``, MKL at most ``mkl``, and oneDNN ``isa``; those that are not set are not checked.
     """
 
     name: str
@@ -49,7 +49,7 @@ class KernelSetting:
     isa: str = ""
 
     def without_effect(self, found: Kernels, isa: str, intel: bool) -> str:
-        """What of this setting a process does not have; "" if nothing. ``intel``: MKL is told that the processor is Intel's."""
+        """Which part of this setting had no effect in a process; "" if all had. ``intel``: MKL must use Intel's kernels."""
         wrong = {
             f"torch's CPU capability is {found.capability}": self.capability not in ("", found.capability),
             f"MKL has instructions of number {found.mkl}": self.mkl is not None and (found.mkl or 0) > self.mkl,
@@ -89,16 +89,16 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is: the kernels without any setting, and a library that tells MKL of a processor of Intel's, if any."""
+    """This machine: its kernels without any setting, and the library that makes MKL see a processor of Intel's, if any."""
 
     native: Kernels
     on_intel: Path | None
 
     def lacks(self, setting: KernelSetting) -> str:
-        """Why a setting cannot be had here; "" if it can."""
+        """Why a setting cannot be used here; "" if it can."""
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         if setting.variables and not x86:
-            return f"the processor is {platform.machine()}, and this is one of x86-64"
+            return f"the processor is {platform.machine()}, and this setting is one of x86-64"
         if setting.capability == "AVX2" and self.native.capability == "DEFAULT":
             return "the processor lacks AVX2"
         if setting.name == "intel" and self.native.mkl is None:
@@ -106,11 +106,11 @@ class Machine:
         if setting.name == "intel" and self.native.mkl:
             return "the processor is one of Intel's: native has these kernels"
         if setting.name == "intel" and self.on_intel is None:
-            return "it takes Linux and a C compiler"
+            return "it needs Linux and a C compiler"
         return ""
 
     def environment(self, setting: KernelSetting) -> dict[str, str]:
-        """The environment in which a setting holds, for processes that have not imported torch yet."""
+        """The environment for a setting, for processes that have not imported torch yet."""
         kept = {name: value for name, value in os.environ.items() if name not in (*SAYING, *THREADS)}
         said = json.dumps({"threads": setting.threads, "onednn": setting.onednn})
         made = {**kept, **setting.variables, "OMP_NUM_THREADS": str(setting.threads), VARIABLE: said}
@@ -119,12 +119,12 @@ class Machine:
         return made
 
     def takes_for_intel(self, setting: KernelSetting) -> bool:
-        """Whether MKL is told that the processor is one of Intel's."""
+        """Whether MKL is made to see a processor of Intel's."""
         return setting.intel and self.native.mkl == 0 and self.on_intel is not None
 
 
 def machine(directory: Path) -> Machine:
-    """What there is here; what is built for it lies in the directory."""
+    """This machine. The library for MKL is built in the directory."""
     bare = Machine(Kernels("", None, 1, onednn=True), None)
     found, _ = probed(bare.environment(SETTINGS[0]))
     compiler = shutil.which(os.environ.get("CC", "cc"))
@@ -137,7 +137,7 @@ def machine(directory: Path) -> Machine:
 
 
 def probed(environment: Mapping[str, str]) -> tuple[Kernels, str]:
-    """The kernels of a process in this environment, and what oneDNN tells of its instructions."""
+    """The kernels of a process in this environment, and the instructions that oneDNN reports."""
     command = [sys.executable, "-m", "conformance.judging.cpu_settings"]
     verbose = {**environment, "ONEDNN_VERBOSE": "1"}
     done = subprocess.run(command, cwd=ROOT, env=verbose, capture_output=True, text=True, check=True)
@@ -147,7 +147,7 @@ def probed(environment: Mapping[str, str]) -> tuple[Kernels, str]:
 
 
 def settled(setting: KernelSetting, there: Machine) -> dict[str, str]:
-    """The environment of a setting, in which every process has the same kernels or ends. RuntimeError if it has no effect."""
+    """The environment of a setting; a process in it has these kernels, or ends. Raises RuntimeError if it has no effect."""
     environment = there.environment(setting)
     found, isa = probed(environment)
     if wrong := setting.without_effect(found, isa, there.takes_for_intel(setting)):
@@ -156,7 +156,7 @@ def settled(setting: KernelSetting, there: Machine) -> dict[str, str]:
 
 
 def rows_under(setting: KernelSetting, there: Machine, options: Sequence[str], directory: Path) -> list[Row]:
-    """The rows of a run under a setting. RuntimeError where the run does not end as one does that has judged."""
+    """The rows of a run under a setting. Raises RuntimeError if the run fails before it has judged."""
     environment, results = settled(setting, there), directory / f"{setting.name}.jsonl"
     command = [sys.executable, "-m", "pytest", "conformance", "--quiet", "--results", str(results), *options]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -178,15 +178,15 @@ def differences(runs: Mapping[str, Iterable[Row]]) -> Iterator[str]:
 
 
 def _told(row: Row | None) -> str:
-    """A verdict, marked if it is not as declared; a law that was not tested is not."""
+    """A verdict, marked if it is not as declared, which includes a law that was not tested."""
     return "no row" if row is None else row["verdict"] + (" (not as declared)" if is_unexpected(row) else "")
 
 
 def compare(settings: Sequence[str], options: Sequence[str], say: Callable[[str], object]) -> bool:
-    """Judge under these settings, with options of a conformance run; whether every row has the same verdict under each.
+    """Judge under these settings, with options of a conformance run. Returns whether verdicts are the same under all.
 
-    Raises InvalidOption for settings and options with which nothing is compared, and RuntimeError where laws could not be
-    held, a setting has no effect, or fewer than two can be had here.
+    Raises InvalidOption for settings and options with which nothing is compared, and RuntimeError if a run failed, a setting
+    has no effect, or fewer than two can be used here.
     """
     if any(option.partition("=")[0] == "--results" for option in options):
         raise InvalidOption("--results has no effect: the results of each setting are compared, and none is kept")
@@ -207,5 +207,5 @@ def compare(settings: Sequence[str], options: Sequence[str], say: Callable[[str]
         say(line)
     say(f"{len(found)} verdicts depend on the setting, of {len(next(iter(runs.values()), []))} under each of {len(runs)}")
     if len(runs) < 2:
-        raise RuntimeError("nothing is compared: fewer than two settings can be had here")
+        raise RuntimeError("nothing is compared: fewer than two settings can be used here")
     return not found

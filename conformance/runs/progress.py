@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 
 class Silent:
-    """No display, where there is no terminal or no rich; pytest's own marks are enough there."""
+    """No display, for use without a terminal or without rich; pytest's own marks are enough then."""
 
     def advance(self, law: str, implementation: str, expected: bool) -> None:
         """One law was judged for one implementation."""
@@ -30,7 +30,7 @@ class Live(Silent):
             TextColumn("{task.fields[unexpected]} unexpected"),
             console=Console(file=file, force_terminal=True),
             transient=True,
-            auto_refresh=False,  # a thread that draws would make objects while laws count them
+            auto_refresh=False,  # a thread that draws would create objects while laws count them
         )
         self.task = self.progress.add_task("laws", total=total, unexpected=0)
         self.unexpected = 0

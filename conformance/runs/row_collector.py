@@ -14,7 +14,7 @@ PROPERTY = "conformance row"
 
 
 class RowCollector:
-    """A pytest plugin of the process that reports. Rows come with the reports of tests, which xdist brings from its workers."""
+    """A pytest plugin of the process that reports. Rows come with the reports of tests, which xdist passes on from workers."""
 
     def __init__(self) -> None:
         self.display = Silent()
@@ -27,7 +27,7 @@ class RowCollector:
         return [self._found[name] for name in sorted(self._found, key=lambda name: self._order.get(name, len(self._order)))]
 
     def set_order(self, names: Iterable[str], config: pytest.Config) -> None:
-        """Take the tests that will run, in the order in which one process would run them, and begin the display."""
+        """Note the tests that will run, in the order in which one process would run them, and start the display."""
         if not self._order:
             self._order = {name: place for place, name in enumerate(names)}
             total = sum("laws/" in name for name in self._order)

@@ -1,4 +1,4 @@
-"""Who is judged in a run: each implementation chosen, by whose claims, and in which process."""
+"""What a run judges: each chosen implementation, by whose claims, and in which process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from impls import Implementation
 from impls.implementation import OPTIONAL_NAMES
 
 EXACT = "exact-sums"
-FAILS = 9  # the status of a process that says where an import fails
+FAILS = 9  # the status of the process that reports where an import fails
 _IMPORT = f"""
 import importlib, sys, traceback
 try:
@@ -41,13 +41,13 @@ except Exception as error:
     print(f" (at {{frame.filename}}, line {{frame.lineno}})")
     sys.exit({FAILS})
 """
-DEFAULT = "nested"  # by whose claims something is judged that declares nothing
+DEFAULT = "nested"  # by its claims, implementations without a declaration are judged
 SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPATH, and where packages are installed"
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An implementation, the one by whose claims it is judged, and what judges it, in this process or in another."""
+    """An implementation, the one by whose claims it is judged, and the judge, in this process or another."""
 
     implementation: Implementation
     claims: Implementation
@@ -62,10 +62,10 @@ class Subject:
         return self.judge.hold(law, self.implementation, claims).row()
 
     def hold_apart_from_rounding(self, law: Law) -> Row:
-        """The row of a law, which says if all that diverges is due to sums in another order than plain's.
+        """The row of a law, which says if it diverges only because sums are taken in another order than plain's.
 
-        So a divergence that was not expected is held again, by claims without that order. If it is still one, what is told of
-        is that one, which rounding does not explain. The verdict stays.
+        An unexpected divergence is judged again by claims without plain's order of sums. If it still diverges, the row gets the
+        detail and program of that divergence, which rounding does not explain. The verdict stays.
         """
         row = self.hold(law)
         if row["verdict"] != "diverges" or not is_unexpected(row) or EXACT not in self.claims.capabilities:
@@ -76,7 +76,7 @@ class Subject:
         return {**row, ROUNDED: True} if again["verdict"] == "agrees" and not is_untested(again) else row
 
     def smoke(self) -> tuple[str, ...]:
-        """Warnings about something that declares nothing. Raises ValueError when it cannot be judged."""
+        """Warnings about an implementation without a declaration. Raises ValueError if it cannot be judged."""
         if self.implementation.declared:
             return ()
         judge = self.judge
@@ -95,7 +95,7 @@ class Subject:
         finally:
             again.close()
         profile = next(name for name, one in PROFILES.items() if one == self.setting.profile)
-        about = f"{seen}, device {setting.device}, profile {profile}, seed {setting.seed}, which other runs may see more than"
+        about = f"{seen}, device {setting.device}, profile {profile}, seed {setting.seed}; other runs may see more"
         return written(declared, self.setting.name, about, ".subject" if self.implementation.declared else "")
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ def _explorer(setting: Setting) -> Explorer:
 
 
 def _found(setting: Setting, apart: Contained | None) -> Implementation:
-    """What an ``--impl`` names, loaded in the process that is to judge it; ValueError, which names the option, if it cannot."""
+    """What an ``--impl`` names, loaded in the process that will judge it. Raises ValueError, with the option, if that fails."""
     try:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
@@ -118,7 +118,7 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
 
 
 def _hint(name: str) -> str:
-    """What may have been meant by a name that leads nowhere, or what to write for a path; "" if nothing is known."""
+    """A suggestion for an unknown name, or what to write for a path; "" if there is none."""
     path, colon, attribute = name.partition(":")
     if path.endswith(".py") or "/" in path:
         directory, module = os.path.split(path.removesuffix(".py"))
@@ -129,7 +129,7 @@ def _hint(name: str) -> str:
 
 
 def _where(name: str) -> str:
-    """The file and line at which importing a module fails that is there; "" where it does not fail, or is not there."""
+    """The file and line at which importing an existing module fails; "" if it does not fail, or does not exist."""
     module, colon, _ = name.partition(":")
     if not colon or not all(part.isidentifier() for part in module.split(".")):
         return ""
@@ -138,13 +138,13 @@ def _where(name: str) -> str:
 
 
 def _refuse_contradictions(options: Any) -> None:
-    """Raise ValueError for two options of which one would have no effect."""
+    """Raise ValueError for two options if one of them would have no effect."""
     if options.impl and options.peers:
         told = f"--peers has no effect beside --impl {options.impl[0]}"
-        raise ValueError(f"{told}; accepted is one of them: --impl NAME judges a peer, too, and --peers all that are installed")
+        raise ValueError(f"{told}; give one of them: --impl NAME judges a peer, too, and --peers all that are installed")
     if options.in_process and options.memory_limit is not None:
         told = f"--memory-limit is {options.memory_limit:g} and has no effect with --in-process"
-        raise ValueError(f"{told}: it is for what is judged in a process of its own; accepted is one of the two")
+        raise ValueError(f"{told}: it is for what is judged in a process of its own; give one of the two")
 
 
 def _refuse_confusing(one: Implementation, setting: Setting) -> None:
@@ -160,7 +160,7 @@ def _refuse_confusing(one: Implementation, setting: Setting) -> None:
             raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, {told}")
     taken = one.name in {*impls.names(), *impls.COMPILED, *impls.PEERS} and setting.name != one.name
     if taken and not setting.name.startswith("impls."):
-        raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, as of one that is here already; give it another")
+        raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, which is taken; give it another")
 
 
 def claims_of(one: Implementation, like: Implementation) -> Implementation:
@@ -171,7 +171,7 @@ def claims_of(one: Implementation, like: Implementation) -> Implementation:
 
 
 def left_out(options: Any) -> dict[str, str]:
-    """What cannot be judged here, and why: of the peers, where these are asked for, or of what has to be built."""
+    """What cannot be judged here, and why: among the peers with ``--peers``, else among what has to be built."""
     found = {}
     for name in () if options.peers or options.impl else impls.COMPILED:
         try:
@@ -190,10 +190,10 @@ def left_out(options: Any) -> dict[str, str]:
 
 
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
-    """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
+    """The implementations of these names, judged as the options say. Raises ValueError for one that is unknown, or twice."""
     _refuse_contradictions(options)
     if torch.device(options.device).index is not None:
-        raise ValueError(f"--device is {options.device}; accepted is a device type, as cpu or cuda, without a number")
+        raise ValueError(f"--device is {options.device}; accepted is a device type, such as cpu or cuda, without a number")
     try:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
@@ -218,8 +218,8 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
             f"--like is {options.like!r} and has no effect; it is for a callable that declares nothing: --impl pkg.mod:attr"
         )
     if any(one.kind != "checkpoint" for one in found):
-        second(options.device)  # the engine makes its threads for devices at the first backward: the device comes before
-    shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs are made once for all of a law
+        second(options.device)  # before the first backward, at which the engine makes its threads for devices
+    shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs of a law are made once for all of them
     return [
         Subject(one, one if one.declared else claims_of(one, like), setting, apart.get(setting.name, shared))
         for one, setting in zip(found, settings, strict=True)

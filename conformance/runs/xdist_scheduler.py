@@ -10,8 +10,8 @@ import pytest
 def group(name: str) -> str:
     """The group of a test. One worker runs all tests of a group, one after the other.
 
-    Implementations share the programs of a law, which are drawn once a process. Other tests of a file share fixtures;
-    where their parameters begin with a name and a colon, as in ``[law: mutant]``, those of one name share its programs.
+    Implementations share the programs of a law, which each process draws once. Other tests of a file share fixtures. If their
+    parameters begin with a name and a colon, as in ``[law: mutant]``, tests with the same name share its programs.
     """
     test, _, parameter = name.partition("[")
     if "laws/" in name:

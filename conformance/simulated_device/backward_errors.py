@@ -1,11 +1,11 @@
 """Errors that Python code raises in a backward of the simulated device: they reach whoever asked for the backward.
 
-While such an error unwinds, torch's engine sets back the device's stream, and asks the guard of a device that was
-registered from Python for its type: that calls Python, which cannot be called with an error pending, and the process ends.
-So the guard here takes the error that it finds, and the engine raises it where it would have come out. Devices of torch's
-own have guards in C++ and need none of this.
+While such an error unwinds, torch's engine restores the device's stream, and asks the guard of a device that was registered
+from Python for its type. That calls Python, which must not be called with an error pending, and the process ends. So the guard
+here takes a pending error away, and the engine raises it where it would have come out. Devices of torch's own have guards in
+C++ and need none of this.
 
-Of backwards on several threads that fail at the same time, one may be told the other's error.
+If backwards on several threads fail at the same time, one may get the other's error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _taken: list[BaseException] = []
 
 
 class Guard(torch._C._acc.DeviceGuard):
-    """The guard of the device, which as far as torch's engine knows has one stream."""
+    """The guard of the device, which has a single stream as far as torch's engine knows."""
 
     def type_(self) -> Any:
         """The device's type. An error that is pending is taken away."""
@@ -40,5 +40,5 @@ class _Engine(torch._C._ImperativeEngine):
 
 
 def carry_errors() -> None:
-    """Give torch an engine that raises the errors which the guard takes."""
+    """Give torch an engine that raises the errors that the guard takes away."""
     torch.autograd.Variable._execution_engine = _Engine()

@@ -1,12 +1,12 @@
 """A second device for a machine that has only a CPU: ordinary tensors on a device type ``sim``, with streams of their own.
 
-torch keeps a device type for backends that are not its own. It gets kernels here that run the CPU's on memory that is said
-to be the device's, so values are the CPU's bit for bit. Tensors are of type ``torch.Tensor``; they have storages, views,
-version counters and autograd as any other, draw random numbers from the CPU's generator, and do not mix with the CPU's.
-What is deferred, and which races show, is told in ``conformance.simulated_device.memory``; ``torch.sim`` is
+torch reserves a device type for other backends. Here it gets kernels that run the CPU's kernels on memory that is declared to
+be the device's, so values are the CPU's bit for bit. Tensors are of type ``torch.Tensor``; they have storages, views, version
+counters and autograd like any other, draw random numbers from the CPU's generator, and do not mix with the CPU's tensors.
+``conformance.simulated_device.memory`` says what is deferred and which races show; ``torch.sim`` is
 ``conformance.simulated_device.streams``.
 
-Not there: storages that change their size (``untyped_storage().resize_``, refused) or are made without a tensor
+Not supported: storages that change their size (``untyped_storage().resize_``, refused) or are made without a tensor
 (``torch.UntypedStorage(8, device="sim")`` ends the process), ``torch.compile``, quantised and nested tensors, a generator
 of the device's own, a second simulated device.
 """
@@ -89,14 +89,14 @@ def _operator(name: str) -> Any:
 
 
 def _of_cpu(key: str) -> dict[str, Any]:
-    """Kernels for what the CPU has kernels for: torch would put decompositions first, and their bits are others."""
+    """Kernels for operators that the CPU has kernels for: torch would prefer decompositions, which give other bits."""
     names = torch._C._dispatch_get_registrations_for_dispatch_key(key)
     ours = [name.removeprefix("aten::") for name in names if name.startswith("aten::")]
     return {name: functools.partial(run, _operator(name)) for name in ours}
 
 
 def _shared(key: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """Kernels of the CPU's that never touch values, so that they serve any device."""
+    """Kernels of the CPU that never touch values, so that they serve any device."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
     return {name: functools.partial(_operator(name).redispatch, keys) for name in names}
 
@@ -119,10 +119,10 @@ class Move:
 
 
 class Moves(TorchDispatchMode):
-    """The copies between device types that are made inside: each in ``seen``, bytes by kind in ``totals``.
+    """Records copies between device types that are made inside: each in ``seen``, bytes by kind in ``totals``.
 
-    Looks at ``_to_copy`` and ``copy_``, on any device, and in a backward on any of autograd's threads. Not seen: threads
-    that a program starts itself, ``item()``, and what torch moves below its operators, as ``torch.tensor(..., device=)`` does.
+    It sees ``_to_copy`` and ``copy_``, on any device, and in a backward on any of autograd's threads. It does not see threads
+    that a program starts itself, ``item()``, and copies below operators, as in ``torch.tensor(..., device=)``.
     """
 
     def __init__(self) -> None:

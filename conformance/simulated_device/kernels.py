@@ -1,7 +1,7 @@
 """Kernels of the simulated device: each operator is the CPU's, on the same memory, and its results become the device's.
 
-Tensors of the device are made of storages that torch takes for the device's and that lie in memory of the CPU. The CPU's
-view of a tensor is made for one operator. Nothing here is about one operator; those are in ``operators``.
+Tensors of the device have storages that torch takes for the device's but that are in the CPU's memory. The CPU's view of a
+tensor is made for one operator. Operators that need kernels of their own are in ``operators``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def _keys(name: str) -> torch._C.DispatchKeySet:
     return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
 
 
-# These kernels of the CPU's change what a tensor says of itself and never touch its values, so they serve any device.
+# These kernels of the CPU change a tensor's metadata and never touch its values, so they serve any device.
 _DENSE, COO, _COMPRESSED = _keys("CPU"), _keys("SparseCPU"), _keys("SparseCsrCPU")
-# What a real device takes from the CPU beside tensors without dimensions, by the name of the argument.
+# Arguments that a real device takes from the CPU, besides tensors without dimensions.
 _FROM_CPU = {"indices", "lengths", "batch_sizes", "scalars"}
 
 
@@ -127,7 +127,7 @@ def _tensors(op: Any) -> frozenset[str]:
 
 @functools.cache
 def _looks_on(op: Any) -> bool:
-    """Whether an operator only allocates, or makes a view, which no stream has to wait for."""
+    """Whether an operator only allocates or makes a view, for which no stream has to wait."""
     views = any(each.alias_info is not None for each in op._schema.arguments) and not op._schema.is_mutable
     return views or op._schema.name in ("aten::empty", "aten::empty_strided")
 
@@ -181,7 +181,7 @@ class _Call:
         return _with_bits(made, raw)
 
     def settle(self, tensor: torch.Tensor, raw: torch.Tensor) -> None:
-        """Follow what the operator did to the shape or the storage of an argument that it wrote."""
+        """Apply what the operator did to the shape or the storage of an argument that it wrote."""
         if tensor.layout is not torch.strided:
             self.settle_sparse(tensor, raw)
             return

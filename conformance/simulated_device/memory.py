@@ -1,4 +1,4 @@
-"""Memory of the simulated device, and copies that do not block: what they find when nobody waited for them.
+"""Memory of the simulated device, and copies that do not block: what is read if nobody waited for them.
 
 Until a queued copy to the device runs, its destination holds garbage; what a copy has brought to the host is garbage
 until the host itself waits, on the default stream too. A copy brings garbage as well when another stream may still be
@@ -24,7 +24,7 @@ _BLOCK = 512  # bytes, to which memory that is given out is rounded, as in torch
 
 
 class Given:
-    """The bytes that are given out now, and the most since ``begin``; queued copies that hold memory do not count."""
+    """The allocated bytes now, and the most since ``begin``; memory that only queued copies hold does not count."""
 
     now = most = 0
 
@@ -35,7 +35,7 @@ class Given:
 
     @classmethod
     def add(cls, size: int, times: int) -> None:
-        """So many bytes are given out, or with -1 come back."""
+        """Count so many bytes as allocated, or with ``times`` -1 as freed."""
         cls.now += times * -(-size // _BLOCK) * _BLOCK
         cls.most = max(cls.most, cls.now)
 
@@ -44,8 +44,8 @@ class Given:
 class Memory:
     """What one storage of the device is made of; queued copies hold it, so it outlives the storage.
 
-    ``written`` is the last write, ``earlier`` what others did with memory that this may be a reuse of, ``used`` the last
-    use by other lanes than the one it was allocated on, ``pending`` how many queued copies of each lane need it.
+    ``written`` is the last write; ``earlier`` are uses of memory that this one may reuse; ``used`` is the last use by lanes
+    other than the one it was allocated on; ``pending`` is how many queued copies of each lane need it.
     """
 
     raw: torch.UntypedStorage
@@ -58,7 +58,7 @@ class Memory:
     pending: Counter[int] = field(default_factory=Counter)
 
     def free(self) -> None:
-        """The last tensor is gone: what other streams still need, and did not record, is given to somebody else."""
+        """The last tensor is gone. If another stream still needs the memory and did not record that, it now holds garbage."""
         Given.add(self.size, -1)
         late = [lane for lane, copies in self.pending.items() if copies and lane not in (self.lane, *self.recorded)]
         if late:
@@ -69,7 +69,7 @@ class Memory:
 
 
 def allocated(raw: torch.UntypedStorage) -> Memory:
-    """New memory on the current lane, which may have been anybody's before."""
+    """New memory on the current lane, which may be a reuse of earlier memory."""
     lane = current()
     lane.freed = [point for point in not_waited_for(*lane.freed) if lane.clock.get(point[0], 0) < point[1]]
     Given.add(raw.nbytes(), 1)

@@ -116,7 +116,7 @@ def _pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
 
 
 def factory(name: str) -> Any:
-    """An allocating operator that knows pinned memory: torch would ask the device for it, and ends in an error."""
+    """An allocating operator with support for pinned memory, for which torch would ask the device and fail."""
     kernel = torch.library.get_kernel(f"aten::{name}", "BackendSelect")
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect)
 
@@ -134,7 +134,7 @@ def factory(name: str) -> Any:
 
 
 def _on_raws(function: Any) -> Any:
-    """A kernel from a function of dense tensors that makes its results anew."""
+    """A kernel from a function of dense tensors that returns new tensors."""
 
     def kernel(*args: Any) -> tuple[torch.Tensor | None, ...]:
         with Below():
@@ -212,7 +212,7 @@ ALLOCATING = ("empty.memory_format", "empty_strided")
 
 
 def _autocast(name: str, dtype: torch.dtype | None) -> Any:
-    """An operator that autocast casts the floating point arguments of; None is autocast's own dtype."""
+    """An operator whose floating point arguments autocast casts to ``dtype``; None stands for autocast's current dtype."""
     packet, _, overload = name.partition(".")
     op = getattr(getattr(_aten, packet), overload or "default")
     off = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, "AutocastPrivateUse1"))  # noqa: B009

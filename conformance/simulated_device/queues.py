@@ -1,4 +1,4 @@
-"""Lanes: the queues behind the streams of the simulated device, and what is known to come after what.
+"""Lanes: the queues behind the streams of the simulated device, and the known order of their work.
 
 The default stream's lane has no queue: its work runs at once. On any other, operators run at once too, after what is
 queued before them; copies and waits are queued, and run when somebody waits for them.
@@ -20,18 +20,18 @@ _ABOVE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
 for _name in ("AutogradCPU", "ADInplaceOrView", "AutocastCPU"):
     _ABOVE = _ABOVE | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name))
 
-Clock = dict[int, int]  # by the number of a lane, how much of its work is known to be over
+Clock = dict[int, int]  # by the number of a lane, how much of its work is known to be done
 Point = tuple[int, int]  # a lane's number, and a position in it
 
 
 class Below:
-    """Inside, the CPU works for the device: no mode, autograd, version counter or other thread takes part."""
+    """Inside, the CPU works for the device, without modes, autograd, version counters and other threads."""
 
     def __enter__(self) -> None:
         _LOCK.acquire()
         self.keys = torch._C._ExcludeDispatchKeyGuard(_ABOVE)
         self.keys.__enter__()
-        self.modes = torch._C._DisableTorchDispatch()  # in force from here, and the last to come is the first to go
+        self.modes = torch._C._DisableTorchDispatch()  # in force from here on, and left in reverse order
         self.functions = torch._C.DisableTorchFunction()
         self.functions.__enter__()
 
@@ -44,7 +44,7 @@ class Below:
 
 @dataclass
 class Mark:
-    """A point in a lane; ``clock`` is known once the lane has got there."""
+    """A point in a lane; ``clock`` is known once the lane has reached it."""
 
     lane: Lane
     position: int
@@ -60,7 +60,7 @@ class Host:
         self.bits = tensor.is_conj(), tensor.is_neg()
 
     def receive(self, values: torch.Tensor) -> None:
-        """Write what has come, unless nobody holds the memory any more."""
+        """Write the values that have arrived, unless nobody holds the memory any more."""
         storage = torch.UntypedStorage._new_with_weak_ptr(self.storage.cdata)
         if storage is not None:
             tensor = torch.empty(0, dtype=values.dtype).set_(storage, *self.place)
@@ -79,7 +79,7 @@ class Landed:
 
 
 class Lane:
-    """The queue behind a stream; lane 0 is the default stream's. ``freed`` is memory of its that others used last."""
+    """The queue behind a stream; lane 0 is the default stream's. ``freed`` are last uses by other lanes of memory it freed."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -104,7 +104,7 @@ class Lane:
             self.tasks.popleft()()
 
     def operate(self) -> Point:
-        """An operator is issued: what is queued before it runs, then it may run. Returns where it stands."""
+        """Issue an operator: run what is queued before it. Returns the operator's point."""
         self.run(self.issued)
         self.issued += 1
         self.done = self.clock[self.number] = self.issued
@@ -137,7 +137,7 @@ class Lane:
         return next((point for point in points if point[0] != self.number and self.clock.get(point[0], 0) < point[1]), None)
 
     def show(self, host: Callable[[Landed], bool]) -> None:
-        """The host's memory holds what has landed there, in the order in which it did."""
+        """Write what has landed on the host into its memory, in the order of arrival."""
         shown = [landed for landed in self.landed if host(landed)]
         self.landed = [landed for landed in self.landed if landed not in shown]
         for landed in shown:
@@ -214,7 +214,7 @@ def host_waits(mark: Mark) -> None:
 
 
 def not_waited_for(*points: Point) -> list[Point]:
-    """Those that the host has not waited for, so that work issued now has to."""
+    """The points that the host has not waited for, so that work issued now has to."""
     return [point for point in points if _host.get(point[0], 0) < point[1]]
 
 

@@ -1,7 +1,7 @@
 """What ``torch.sim`` is: streams, events, contexts and generators of the simulated device, named as in ``torch.cuda``.
 
-Only what is reached through ``torch.get_device_module("sim")`` knows of these streams: ``torch.accelerator`` and
-``torch.Stream("sim")`` are answered by torch itself, which knows one stream. Random numbers come from the CPU's default
+Only ``torch.get_device_module("sim")`` knows these streams: ``torch.accelerator`` and ``torch.Stream("sim")`` are torch's own,
+which knows a single stream. Random numbers come from the CPU's default
 generator. There is one device. A backward runs on the default stream, whatever stream forward ran on.
 """
 
@@ -28,11 +28,11 @@ __all__ = [
 
 default_generators: tuple[torch.Generator, ...] = ()  # none of its own
 _PRIVATE_USE_1 = 20
-_PATIENCE = 3  # the answer to this many questions in a row is that it is done
+_PATIENCE = 3  # queries in a row, of which the last one runs the work
 
 
 class Stream(torch.Stream):
-    """A queue of work on the simulated device; ``priority`` is taken and has no effect."""
+    """A queue of work on the simulated device; ``priority`` is accepted and has no effect."""
 
     def __new__(cls, device: Any = None, priority: int = 0, *, stream_id: int | None = None) -> Stream:
         _index(device)
@@ -99,7 +99,7 @@ class Event:
             (lanes.current() if stream is None else _ours(stream)._lane).wait(self.mark)
 
     def query(self) -> bool:
-        """Whether the mark was reached; nothing goes on by itself, so what is asked for several times gets done."""
+        """Whether the mark was reached. Nothing runs by itself: repeated queries run the work, so that polling ends."""
         if self.mark is not None and self.mark.clock is None:
             self.asked += 1
             if self.asked < _PATIENCE:
@@ -261,13 +261,13 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Begin to look for the most bytes anew."""
+    """Reset the peak to the bytes that tensors have now."""
     _index(device)
     Given.begin()
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Whether it is an error ("error", 2) that the host waits for a value; ValueError for others than that and "default", 0."""
+    """With "error" or 2, make it an error that the host waits for a value. Raises ValueError unless that, "default" or 0."""
     if debug_mode not in (0, 2, "default", "error"):
         raise ValueError(f"debug_mode is {debug_mode!r}; it must be 'default', 0, 'error' or 2")
     Waiting.refused = debug_mode in (2, "error")

@@ -1,9 +1,9 @@
 """Judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
 
-After so many minutes no law is begun, and scripts are reduced, which may take as long again. Every round is a run of all laws
-with a seed of its own. A finding is a verdict worse than the declared one, or the end of a process. A declared limit that does
-not show in a round is no finding. Findings are kept in a database. The next soak begins with those of its implementations, and
-marks as mended what no longer shows.
+Every round is a run of all laws with a seed of its own. When the time is over, no further law is started, and scripts are
+reduced, which may take as long again. A finding is a verdict worse than the declared one, or the end of a process; a declared
+limit that does not show in a round is none. Findings are kept in a database. The next soak begins with those of its
+implementations, and marks those that no longer show as mended.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 class Soak:
     """One soak: how it is run, the database, and what was found so far. ``versions`` and ``suite`` are as in results.
 
-    ``implementations`` maps each value of ``--impl`` to the name that rows have for it. Empty, it stands for all built-ins.
+    ``implementations`` maps each value of ``--impl`` to the name in rows; empty, it stands for all built-in ones.
     """
 
     database: Findings
@@ -85,7 +85,7 @@ class Soak:
         listener = Listener(judged, failed, self.file or io.StringIO())
         status, text = inner_pytest.run(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
         listener.display.stop()
-        rows = reduce_scripts(list(worse.values()), every_fault=True)  # so that what is met again has the same script
+        rows = reduce_scripts(list(worse.values()), every_fault=True)  # so that a finding that is met again has the same script
         found = [self.keep(test, seed, row) for test, row in zip(worse, rows, strict=True)]
         if listener.ended_by_user:
             raise KeyboardInterrupt
@@ -96,7 +96,7 @@ class Soak:
     def arguments(self, seed: int, until: float | None) -> list[str]:
         """The arguments of pytest."""
         told = ["--profile", self.profile, "--seed", str(seed), "--device", self.device]
-        told += ["-p", "no:cacheprovider", "-p", "no:terminal"]  # without a terminal no results are written or published
+        told += ["-p", "no:cacheprovider", "-p", "no:terminal"]  # without the latter, results would be written
         told += [part for name in self.implementations for part in ("--impl", name)]
         told += ["--like", self.like] if self.like else []
         told += ["-n", str(self.workers)] if self.workers else []
@@ -147,7 +147,7 @@ class Soak:
         try:
             found = self.round(finding.seed, [finding.test])
         except ValueError as error:
-            self.write(f"not to be judged again: {finding.impl}, law {finding.law}: {error}")
+            self.write(f"cannot be judged again: {finding.impl}, law {finding.law}: {error}")
             return True
         finally:
             self.implementations, self.profile = chosen, profile
@@ -159,7 +159,7 @@ class Soak:
         self.write(f"mended: {finding.impl}, law {finding.law}: {finding.verdict}")
 
     def run(self, base: int, until: float) -> int:
-        """Run rounds until then, with seeds from ``base`` on. Returns how many."""
+        """Run rounds until that time, with seeds from ``base`` on. Returns how many."""
         rounds = 0
         while time.time() < until:
             verdicts, cases, started = self.verdicts, self.cases, time.perf_counter()
@@ -178,16 +178,16 @@ class Soak:
         still, others = self.open, len(self.database.open) - len(self.open)
         laws, mended = Counter(finding.law for finding in still), len(self.database.by_identity) - len(self.database.open)
         lines.append(f"findings: {len(self.new)} new, {len(still)} open, {mended} mended")
-        lines += [f"  and {others} open ones of what was not judged now"] if others else []
+        lines += [f"  and {others} open ones of implementations that were not judged now"] if others else []
         for law, count in laws.most_common():
             lines.append(f"  {law}: {count}")
             lines += [
-                f"    {one.impl}: {one.verdict}, due is {one.expected}; seed {one.seed}, profile {one.profile}, "
+                f"    {one.impl}: {one.verdict}, expected {one.expected}; seed {one.seed}, profile {one.profile}, "
                 f"met {one.times} times"
                 for one in still
                 if one.law == law
             ]
-        lines += [f"a law failed by itself: {error}" for error in self.errors]
+        lines += [f"a law's own code failed: {error}" for error in self.errors]
         if still:
             lines.append(f"scripts: {command('replay', self.database.path)}")
         return "\n".join(lines)
@@ -198,7 +198,7 @@ def _now() -> str:
 
 
 def database_path(text: str) -> Path:
-    """The path of a database, or of one that is still to be made. Raises ValueError for another file."""
+    """The path of an existing or a new database. Raises ValueError for another file."""
     path = Path(text)
     if path.is_dir():
         raise ValueError(f"{text} is a directory; accepted is the path of a file")
@@ -221,11 +221,11 @@ def soak(
     profile: str = "round",
     path: Path = findings.DATABASE,
 ) -> bool:
-    """Judge until the time is over, and print what is met; whether nothing is open of what was judged.
+    """Judge until the time is over, and print what is found. Returns whether no finding is open of what was judged.
 
-    ``impl``, ``like``, ``device`` and ``profile`` are as in a conformance run. ``seed`` is that of the first round, the next
-    has the next; without it, they are fresh. Raises InvalidOption for what cannot be judged and a database that cannot be
-    used, before anything is judged, and for a time in which nothing was.
+    ``impl``, ``like``, ``device`` and ``profile`` are as in a conformance run. ``seed`` is that of the first round, and each
+    round adds 1; without it, seeds are fresh. Raises InvalidOption for what cannot be judged and for a database that cannot be
+    used, before anything is judged, and if nothing was judged in the time.
     """
     try:
         wanted = find_targets(impl=impl, like=like, device=device, profile=profile)
@@ -233,7 +233,7 @@ def soak(
         raise InvalidOption(str(error)) from error
     base = int.from_bytes(os.urandom(4)) % SEEDS if seed is None else seed
     until = time.time() + 60 * minutes
-    file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w") if sys.__stdout__ else None  # pytest takes the other one
+    file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w") if sys.__stdout__ else None  # pytest captures the other one
     _write(f"seeds from {base} on; {minutes:g} minutes on {device}, {workers or 'no'} workers")
     for warning in wanted.warnings:
         _write(warning)

@@ -1,4 +1,4 @@
-"""Runs pytest inside another program, and hands on each verdict as it comes."""
+"""Runs pytest inside this process, and passes each verdict on as it comes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conformance.runs.row_collector import PROPERTY
 
 @dataclass(eq=False)  # a plugin has to be hashable
 class Listener:
-    """A pytest plugin that hands on what a round judges: the row of each test, and tests that ended without one."""
+    """A pytest plugin that passes on what a round judges: the row of each test, and tests that ended without one."""
 
     judged: Callable[[str, Row], None]
     failed: Callable[[str, str, bool], None]
@@ -29,7 +29,7 @@ class Listener:
 
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        self.ended_by_user = excinfo.type is KeyboardInterrupt  # pytest ends itself by a kind of its own
+        self.ended_by_user = excinfo.type is KeyboardInterrupt  # pytest ends itself by a subclass
 
     @pytest.hookimpl
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -55,7 +55,7 @@ class Listener:
 
 
 def run(listener: Listener, arguments: Sequence[str]) -> tuple[int, str]:
-    """Run pytest with these arguments; its status and its output."""
+    """Run pytest with these arguments. Returns its status and its output."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
         status = pytest.main(list(arguments), plugins=[listener])

@@ -15,16 +15,16 @@ from conformance.runs.selection import subjects
 
 @dataclass(frozen=True)
 class Targets:
-    """The values of ``--impl``, each with the name that rows have for it, and warnings about those that declare nothing."""
+    """The values of ``--impl``, each with its name in rows, and warnings about those that declare nothing."""
 
     implementations: dict[str, str]
     warnings: tuple[str, ...]
 
 
 def find_targets(*, impl: Sequence[str], like: str | None, device: str, profile: str) -> Targets:
-    """What the options of a soak name. Raises ValueError, which names the option, for what a round could not judge.
+    """The implementations that a soak's options name. Raises ValueError, with the option, for what a round could not judge.
 
-    A fork of this process tries it, for that may start the device, and forks that are made afterwards could not use it.
+    They are tried in a fork of this process: trying may start the device, which later forks of this process could not use.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         return pool.submit(_find_targets, [*impl], like, device, profile).result()
@@ -43,6 +43,6 @@ def _find_targets(impl: list[str], like: str | None, device: str, profile: str) 
         for one in found:
             one.close()
     finally:
-        for left in multiprocessing.active_children():  # at its end this process would wait for them
+        for left in multiprocessing.active_children():  # this process would wait for them when it ends
             left.kill()
     return Targets({one.setting.name: one.implementation.name for one in found} if impl else {}, tuple(warnings))

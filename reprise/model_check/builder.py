@@ -1,4 +1,4 @@
-"""What a user's ``build`` returns, made into a model and a loss."""
+"""Loads a user's ``build``, and turns what it returns into a model and a loss."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load_build(reference: str) -> Callable[[], Any]:
 
 
 def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subject:
-    """What ``build()`` makes, on the device if one is given. Raises BuildFails, and NotAccepted, which shows what is."""
+    """What ``build()`` makes, on the device if one is given. Raises BuildFails, and NotAccepted for anything else."""
     try:
         with device if device is not None else nullcontext():
             made = build()
@@ -93,7 +93,7 @@ def _scalar(value: Any) -> torch.Tensor:
 
 
 def mean_square(outputs: Any) -> torch.Tensor:
-    """The sum of the mean squares of floating outputs, of those that require grad if any does. NotAccepted if there is none."""
+    """The sum of the mean squares of floating outputs; if any requires grad, of those that do. Raises NotAccepted if none."""
     floating = [leaf for leaf in _tensors(outputs) if leaf.is_floating_point()]
     if not floating:
         raise NotAccepted(f"model(example_inputs) returned no floating tensor; {ACCEPTED}")

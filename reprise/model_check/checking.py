@@ -32,7 +32,7 @@ from reprise.model_check.report import NOT_TOLD_APART, Report, Result
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
-_PLAIN = ""  # where the seconds of plain are: no implementation has this name, and one may be called plain
+_PLAIN = ""  # the key for plain's seconds: no implementation has this name, whereas one may be called plain
 NO_VERDICT = BuildFails, NotAccepted, NoRegions, PlainFails  # errors that say nothing of an implementation
 
 
@@ -60,9 +60,9 @@ def check(
     chosen = [impl] if isinstance(impl, str | Implementation) else list(impl)
     found = [one if isinstance(one, Implementation) else impls.find(one) for one in chosen]
     if not found:
-        raise ValueError("impl is empty; name one implementation at least")
+        raise ValueError("impl is empty; name at least one implementation")
     if others := [one.name for one in found if one.kind != "checkpoint"]:
-        raise ValueError(f"impl is {others[0]!r}, which is no checkpoint: name one of kind checkpoint, such as nested")
+        raise ValueError(f"impl is {others[0]!r}, which is no checkpoint; name one of kind checkpoint, such as nested")
     if budget is not None:
         parse_budget(budget, 1)
         require_scipy()
@@ -70,7 +70,7 @@ def check(
     setting = Setting(_anew(build), globs, _device(device), steps=steps)
     tell = progress or (lambda _: None)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # each run would repeat the model's
+        warnings.simplefilter("ignore")  # each run would repeat the model's warnings
         return _Check(setting, tell, explain, budget).report(found)
 
 
@@ -99,7 +99,7 @@ def _device(device: str | torch.device | None) -> torch.device | None:
 
 
 def _anew(build: Callable[[], Any]) -> Callable[[], Any]:
-    """``build``, which is refused when it returns the model of its last call again."""
+    """``build``, which raises NotAccepted if it returns the model of its last call again."""
     last: list[weakref.ref[Any]] = []
 
     @functools.wraps(build)
@@ -117,7 +117,7 @@ def _anew(build: Callable[[], Any]) -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class _Check:
-    """One check: its setting, and what is asked for besides verdicts."""
+    """One check: its setting, and what was requested besides verdicts."""
 
     setting: Setting
     tell: Callable[[str], object]
@@ -130,8 +130,8 @@ class _Check:
         plain = PlainRuns.begun(self.setting, self.tell)
         if not proves_something(plain.first.gradients):
             raise NotAccepted(
-                "every gradient of the plain step is zero or not finite, so equal ones would prove nothing; let build() return "
-                "a loss that has gradients, and no model whose last layer is zero"
+                "every gradient of the plain step is zero or not finite, so equal gradients would prove nothing; let build() "
+                "return a loss that has gradients, and no model whose last layer is zero"
             )
         self.seconds[_PLAIN] = plain.seconds
         results = [self._result(one, plain) for one in found]
@@ -184,7 +184,7 @@ class _Check:
         return result
 
     def _metered(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
-        """What a metered step adds to a result: its costs, or why there are none, and warnings."""
+        """What a metered step adds to a result: costs, or why there are none, and warnings."""
         self.tell(f"{one.name}, metered")
         seen, costs, reason = Observations(), None, ""
         try:
@@ -193,7 +193,7 @@ class _Check:
             raise
         except MeteringFails as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - told by the verdict, or here if it has the meter alone
+        except Exception as error:  # noqa: BLE001 - reported by the verdict, or here if it fails only under the meter
             reason = "" if result.error else f"the step fails while it is measured{errors.place(error)}: {errors.told(error)}"
             error.__traceback__ = None
         return {"costs": costs, "not_measured": reason, "warnings": warned_of(seen, plain.first)}
@@ -226,7 +226,7 @@ class _Check:
                     results[place] = replace(result, over_budget=str(error))
                 except (*NO_VERDICT, MeteringFails):
                     raise
-                except Exception as error:  # noqa: BLE001 - with some regions checkpointed: with all, it had none
+                except Exception as error:  # noqa: BLE001 - with some regions checkpointed; with all it did not raise
                     raiser = errors.raised_by(error, one, plain.first.sources)
                     told = f"{errors.verdict(error, raiser)}{errors.place(error)}: {errors.told(error)}"
                     told += f"\n{NOT_TOLD_APART}" if raiser == "cannot be told" else ""
@@ -237,10 +237,10 @@ class _Check:
         return results
 
     def _times(self, found: list[Implementation]) -> list[float | None]:
-        """Median seconds of a step beside plain's: of the steps that were compared, with one of plain after them, too."""
+        """Median seconds of a step relative to plain's: of the steps that were compared, and of one more plain step."""
         if any(one.name in self.seconds for one in found):
             self.tell("plain, once more")
-            with suppress(PlainFails):  # it did not before: that is of no verdict
+            with suppress(PlainFails):  # it did not fail before, and this run gives no verdict
                 self.seconds[_PLAIN] += run(self.setting, None, steps=1).seconds
         medians = {name: statistics.median(times) for name, times in self.seconds.items()}
         return [medians[one.name] / medians[_PLAIN] if one.name in medians else None for one in found]

@@ -11,11 +11,11 @@ from typing import NoReturn
 
 INVALID = 2
 FAILED = 3
-INTERRUPTED = 130  # as shells have it of what an interrupt has ended
+INTERRUPTED = 130  # what a shell reports of a command that an interrupt ended
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that says in one line what is wrong."""
+    """A parser that says in one line what is wrong."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(INVALID, f"reprise check: {message}; see reprise check --help\n")
@@ -30,19 +30,19 @@ def _parser() -> _Parser:
     )
     parser.add_argument("build", help="pkg.mod:function, which returns (model, loss) or (model, example_inputs)")
     parser.add_argument("--impl", nargs="+", action="extend", metavar="NAME", help="default: torch-nonreentrant nested")
-    parser.add_argument("--regions", nargs="+", action="extend", metavar="GLOB", help="modules to checkpoint, as 'layers.*'")
+    parser.add_argument("--regions", nargs="+", action="extend", metavar="GLOB", help="modules to checkpoint: 'layers.*'")
     parser.add_argument("--device", metavar="D", help="where build and the steps run: cpu, cuda, ...")
     parser.add_argument("--steps", type=int, default=2, metavar="N", help="steps of SGD that are compared (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found; - is standard output")
     parser.add_argument("--explain", action="store_true", help="find the first operator whose value differs")
     parser.add_argument(
-        "--budget", metavar="BYTES", help="choose regions so that a step's peak is within it; also 1.5GiB, 60%%"
+        "--budget", metavar="BYTES", help="choose regions so that a step's peak fits; also 1.5GiB, or 60%% of plain's"
     )
     return parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check a model; the status: 0, 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package."""
+    """Check a model. The status is 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package."""
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"reprise check: --json is {options.json}, which is a folder; it must be a file", file=sys.stderr)
         return INVALID
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, "")  # the user's modules are found where they are
+        sys.path.insert(0, "")  # so that modules in the user's directory can be imported
     from reprise.model_check.builder import load_build
     from reprise.model_check.checking import DEFAULT, check
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except Exception:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
         traceback.print_exc()
-        print("reprise check: this is an error of reprise itself, and says nothing of your model", file=sys.stderr)
+        print("reprise check: this is an error of reprise itself, and says nothing about your model", file=sys.stderr)
         return FAILED
     in_output = options.json == Path("-")
     print(report.as_json() if in_output else report)

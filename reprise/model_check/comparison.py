@@ -13,7 +13,7 @@ import torch
 
 from reprise.model_check.run import Run, Tensors
 
-# Epsilons of the largest value up to which a difference is called rounding: it is told, and remains a divergence. Sums in half
+# A difference of at most this many epsilons of the largest value is called rounding; it still is a divergence. Sums in half
 # precision are rounded once, at their end, and 64 of its epsilons would be half of a bfloat16 value.
 ROUNDING, ROUNDING_OF_HALF = 64, 4
 Place = tuple[str, str]  # a field of Comparison, and the name of a tensor, a stream or a module in it
@@ -22,10 +22,11 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True)
 class Difference:
-    """A tensor that differs: by how much at most, in units in the last place (None if these say nothing) and absolutely.
+    """A tensor that differs: its largest difference, in units in the last place (None if these mean nothing) and absolutely.
 
-    ``epsilons``: the absolute difference beside the largest value, in epsilons of the dtype; None if that says nothing. Where
-    the largest value is rounding itself beside those of the other tensors, as gradients of keys' biases are, it is theirs.
+    ``epsilons``: the absolute difference relative to the tensor's largest value, in epsilons of the dtype; None if that means
+    nothing. If that value is itself rounding next to those of other tensors, such as in gradients of attention's key biases, it
+    is relative to the largest value of all tensors.
     """
 
     name: str
@@ -33,17 +34,17 @@ class Difference:
     absolute: float
     reason: str = ""
     epsilons: float | None = None
-    rounding: int = ROUNDING  # the most epsilons that are called so, by the dtype
+    rounding: int = ROUNDING  # up to how many epsilons it is called rounding
 
     @property
     def is_rounding(self) -> bool:
-        """Whether it is as small as sums in another order give."""
+        """Whether it is as small as if sums were taken in another order."""
         return self.epsilons is not None and self.epsilons <= self.rounding
 
 
 @dataclass(frozen=True)
 class TensorsCompared:
-    """Tensors of the same names: how many there are, which differ, which are missing and which surplus."""
+    """Tensors compared by name: how many plain has, which differ, which are missing, and which only the other run has."""
 
     total: int
     differing: tuple[Difference, ...] = ()
@@ -62,7 +63,7 @@ class TensorsCompared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run beside plain: after the first step, and after all of them."""
+    """How a run differs from a plain one, after the first step and after all steps."""
 
     loss: TensorsCompared
     gradients: TensorsCompared
@@ -104,7 +105,7 @@ class Comparison:
 
     @property
     def distances(self) -> dict[Place, float]:
-        """How far what differs lies apart: absolutely, infinitely where that is no number, and never 0, as 0.0 and -0.0 do."""
+        """The absolute distance of everything that differs: infinite if it is no number, and above 0 even for 0.0 and -0.0."""
         found: dict[Place, float] = {}
         for name, part in _fields(self):
             if isinstance(part, TensorsCompared):
@@ -119,13 +120,13 @@ class Comparison:
 
     @property
     def of_first_step(self) -> Comparison:
-        """Without what is after later steps."""
+        """The same without later steps."""
         return dataclasses.replace(
             self, losses_of_later_steps=NOTHING, parameters_after_steps=NOTHING, buffers_after_steps=NOTHING
         )
 
     def at(self, places: Set[Place]) -> Comparison:
-        """What differs at these places alone."""
+        """The same with these places alone."""
         return Comparison(**{name: _part_at(part, name, places) for name, part in _fields(self)})
 
 
@@ -145,7 +146,7 @@ def _part_at(part: Any, name: str, places: Set[Place]) -> Any:
 
 
 def widest(comparisons: Iterable[Comparison]) -> Comparison:
-    """All that differs in any of these comparisons with one run, each by the most that it does."""
+    """Everything that differs in any of these comparisons with the same run, each with its largest difference."""
     parts: dict[str, Any] = {}
     for compared in comparisons:
         for name, part in _fields(compared):
@@ -162,7 +163,7 @@ def _wider(one: Any, other: Any) -> Any:
 
 
 def difference(name: str, expected: torch.Tensor, seen: torch.Tensor, among: float = 0.0) -> Difference | None:
-    """How two tensors differ; None if they are equal to the last bit, layout aside. ``among``: the largest value of all."""
+    """How two tensors differ; None if they are equal to the last bit, layout aside. ``among``: the largest of all tensors."""
     if expected.shape != seen.shape or expected.dtype != seen.dtype:
         reason = f"{_shape(seen)} where plain has {_shape(expected)}"
         return Difference(name, None, float("inf"), reason)
@@ -176,7 +177,7 @@ def difference(name: str, expected: torch.Tensor, seen: torch.Tensor, among: flo
         expected, seen = torch.view_as_real(expected.resolve_conj()), torch.view_as_real(seen.resolve_conj())
     absolute = (expected.double() - seen.double()).abs().max().item()
     epsilon, largest = torch.finfo(expected.dtype).eps, _largest(expected)
-    # What is rounding itself is so in single precision at least: a gradient of bfloat16 may be small, and lost.
+    # By single precision's epsilon at most: a small gradient in bfloat16 may be a value, whose loss is no rounding.
     largest = among if largest <= ROUNDING * min(epsilon, torch.finfo(torch.float32).eps) * among else largest
     epsilons = absolute / epsilon / largest if largest and math.isfinite(absolute) else None
     allowed = ROUNDING_OF_HALF if expected.element_size() <= torch.half.itemsize else ROUNDING
@@ -204,7 +205,7 @@ def digest(tensor: torch.Tensor) -> str:
 
 
 def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
-    """The largest distance in units in the last place; None where a whole number cannot hold it."""
+    """The largest distance in units in the last place; None if it is too large for an integer."""
     first, second = _ordered(expected), _ordered(seen)
     if (first.double() - second.double()).abs().max().item() > 2**62:
         return None
@@ -212,7 +213,7 @@ def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
 
 
 def _ordered(tensor: torch.Tensor) -> torch.Tensor:
-    """Whole numbers in the order of the floating ones, neighbours one apart."""
+    """Integers in the order of the floating point numbers, where neighbours differ by 1."""
     size = tensor.element_size()
     whole = tensor.contiguous().view(_INTEGERS[size]).long()
     least = -(2 ** (8 * size - 1))
@@ -246,7 +247,7 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def proves_something(gradients: Tensors) -> bool:
-    """Whether a gradient has a finite value other than zero. Where none has, equal ones say nothing of an implementation."""
+    """Whether a gradient has a finite value other than zero. If none has, equal gradients prove nothing."""
     return any(_largest(one) > 0 for one in gradients.values())
 
 

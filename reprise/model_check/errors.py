@@ -1,4 +1,4 @@
-"""What an error says of an implementation: whether it refuses or crashes, by the error's type and by who raised it."""
+"""Whether an implementation that raises an error refuses or crashes: by the error's type, and by who raised it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from impls import Implementation
 from reprise.model_check import regions
 
 REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
-_ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # an error of the engine's has no frame below these
+_ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # the innermost frame of an error that the engine raises
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 Raiser = Literal["implementation", "model", "cannot be told"]
 
@@ -36,7 +36,7 @@ class BuildFails(ValueError):
 
 
 class NotAccepted(TypeError):
-    """What ``build`` returned, or its loss, is not of a kind that is accepted."""
+    """What ``build`` returned, or its loss, is not accepted."""
 
 
 class PlainFails(ValueError):
@@ -48,11 +48,11 @@ class PlainFails(ValueError):
 
 
 class MeteringFails(Exception):
-    """An error of this package's in measuring a step; the model and the implementation are not to blame."""
+    """An error of this package while it measured a step; neither the model nor the implementation is to blame."""
 
     def __init__(self, error: BaseException) -> None:
         code, line = [(frame.f_code, line) for frame, line in _trace(error)][-1]
-        super().__init__(f"an error of reprise itself in measuring, at {code.co_filename}:{line}: {told(error)}")
+        super().__init__(f"an error of reprise itself while measuring, at {code.co_filename}:{line}: {told(error)}")
 
 
 def told(error: BaseException) -> str:
@@ -61,7 +61,7 @@ def told(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str:
-    """`` at file:line``, the innermost line that is the user's own, else one of what is installed; "" if there is neither."""
+    """`` at file:line``: the innermost line of the user's code, else of an installed package's; "" if there is neither."""
     skipped = (*regions.INTERNAL, importlib.__file__, "<frozen")
     frames = ((frame.f_code.co_filename, line) for frame, line in _trace(error))
     lines = [(path, line) for path, line in frames if not path.startswith(skipped)]
@@ -78,15 +78,15 @@ def _trace(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 
 def verdict(error: BaseException, raiser: Raiser) -> Literal["refuses", "crashes"]:
-    """Whether the implementation refuses, by an error of the kinds in ``REFUSALS`` that it raises, or crashes, by any other."""
+    """An implementation refuses by raising an error of the types in ``REFUSALS``; with any other error it crashes."""
     return "refuses" if raiser == "implementation" and isinstance(error, REFUSALS) else "crashes"
 
 
 def raised_by(error: BaseException, one: Implementation, sources: Set[str]) -> Raiser:
     """Who raised an error, by where the frames of its traceback lie; ``sources`` are the files of the model's code.
 
-    PyTorch's checkpoint and autograd's engine raise for the implementation: since plain had no error, what the engine cannot go
-    on with is of the implementation's making. So does the implementation's package, unless the model's code lies there, too.
+    An error that PyTorch's checkpoint or autograd's engine raises counts as the implementation's: plain had no error, so the
+    implementation caused it. So does one that is raised in the implementation's package, unless the model's code is there, too.
     """
     frames = [frame for frame, _ in _trace(error)]
     if not frames:
@@ -137,7 +137,7 @@ def _function(one: Implementation) -> FunctionType | None:
 
 
 def _package(function: Any) -> Iterator[str]:
-    """The folders of a function's package, or its file where that lies in no package."""
+    """The folders of a function's package, or the file of its module if that is in no package."""
     module = sys.modules.get((getattr(function, "__module__", "") or "").partition(".")[0])
     if module is None or module.__name__ in ("torch", "__main__"):
         return

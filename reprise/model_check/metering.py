@@ -1,7 +1,7 @@
-"""What a step costs, and what in its regions does not bear to be run again; of an implementation, in a run of its own.
+"""What a step costs, and what goes wrong when its regions run again; both are measured in a run of their own.
 
-Bytes are those of storages that operators made in the step: after forward, and at most. On an accelerator they are the
-allocator's. FLOPs are counted by the formulas of ``torch.utils.flop_counter``.
+Bytes are those of storages that operators made in the step, after forward and at the peak; on an accelerator, those that the
+allocator counts. FLOPs are counted by the formulas of ``torch.utils.flop_counter``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reprise.model_check.reachable import Known, Snapshot, State, changed_betwee
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
 
-_OVERWRITE = {torch.ops.aten.copy_, torch.ops.aten.fill_, torch.ops.aten.zero_}  # do not read what they are given first
+_OVERWRITE = {torch.ops.aten.copy_, torch.ops.aten.fill_, torch.ops.aten.zero_}  # do not read their first argument
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Bytes after forward and at most, those of storages alone at most, and FLOPs, of one step; ``again_flops`` recompute."""
+    """Bytes of one step, after forward and at the peak, the peak of storages alone, and FLOPs; ``again_flops`` recompute."""
 
     kept_bytes: int
     peak_bytes: int
@@ -45,8 +45,8 @@ class Costs:
 class Observations:
     """What was seen in the regions of a run; most map a name to where it was seen.
 
-    ``updated_again`` are the buffers that recomputations changed, and that are not what they were after forward when backward
-    has ended: what a backward hook writes is not among them, and neither is what an implementation puts back.
+    ``updated_again`` are the buffers that recomputations changed, and that differ after backward from what they were after
+    forward. Buffers that a backward hook writes are not among them, and neither are those that an implementation restores.
     """
 
     python_random: dict[str, str] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class Observations:
 
 
 class _StepMeter(TorchDispatchMode):
-    """Storages that are alive, FLOPs, and what was read last when, of the operators that run inside.
+    """Follows the operators that run inside: live storages, FLOPs, and when each storage was last read.
 
-    An error of the meter's own does not end the step: it is kept in ``failure``, and nothing is measured from then on.
+    An error of the meter itself does not end the step: it is kept in ``failure``, and nothing is measured from then on.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -115,17 +115,17 @@ class _StepMeter(TorchDispatchMode):
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
-        """Meanwhile operators are not counted, and an error is not the model's: they are of this package."""
+        """Inside, operators and errors are this package's, not the model's: operators are not counted, errors are kept."""
         before, self.is_paused = self.is_paused, True
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told once the step has ended
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported once the step has ended
             self.failure = self.failure or error
         finally:
             self.is_paused = before
 
     def has_read(self, state: State, since: int) -> bool:
-        """Whether an operator after this one has read a tensor, or may have, if it is not dense."""
+        """Whether an operator after number ``since`` has read a tensor; True for one that is not dense, as it may have."""
         return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
 
     def _freed(self, size: int) -> None:
@@ -150,10 +150,10 @@ def dense_tensors(tree: Any) -> Iterator[torch.Tensor]:
 def measure(
     setting: Setting, checkpoint: Checkpoint | None, seen: Observations, *, only: frozenset[Key] | None = None, steps: int = 1
 ) -> tuple[Costs, Run]:
-    """The costs of the first step, all regions or ``only`` these through ``checkpoint``.
+    """The costs of the first step with all regions, or ``only`` these, run through ``checkpoint``; and the run.
 
-    What is seen in regions that are checkpointed is put down as it happens. Raises what ``run`` does, and MeteringFails for an
-    error of the meter's own.
+    What happens in checkpointed regions is recorded in ``seen`` at once, even if the run fails. Raises what ``run`` does, and
+    MeteringFails for an error of the meter itself.
     """
     meters: list[_StepMeter] = []
     peaks: list[int] = []
@@ -228,7 +228,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _Around:
-    """What a region's run must leave alone, at its begin or its end; buffers of recomputations alone."""
+    """What a region's run must not change, at its beginning or end; buffers only for recomputations."""
 
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
@@ -253,7 +253,7 @@ class _Around:
 
 @contextmanager
 def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _StepMeter) -> Iterator[None]:
-    """Watch one run of a region: compare what it must leave alone before it and after it."""
+    """Watch one run of a region: compare what it must not change before and after it."""
     before: _Around | None = None
     finished = False
     with meter.own_work():

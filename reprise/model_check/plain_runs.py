@@ -1,10 +1,9 @@
 """Plain runs, and whether an implementation's runs differ from them by more than they differ among themselves.
 
-A difference in one run may be chance, if the model is not deterministic. So both are run again. Each run's distance from the
-first plain one is a number for each tensor. If an implementation did what plain does, its runs could change places with
-plain's; it diverges only if no other choice of as many runs is set apart from the rest in as many tensors. By chance that
-happens at most once in ``comb(PLAIN_RUNS - 1 + RUNS, RUNS)`` such comparisons, 330, however many tensors vary, and in
-whatever way.
+If the model is not deterministic, a difference in one run may be chance, so both are run again. For each tensor, each run has a
+distance from the first plain run. If an implementation did what plain does, its runs could change places with plain's. It
+diverges only if no other choice of as many runs is set apart from the rest in as many tensors. By chance that happens at most
+once in ``comb(PLAIN_RUNS - 1 + RUNS, RUNS)`` such comparisons, 330, however many tensors vary and however they do.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
-PLAIN_RUNS, RUNS = 8, 4  # of plain and of an implementation, where a first run differs
-SPREAD = 4.0  # what is set apart differs by more than so many times what plain runs do
+PLAIN_RUNS, RUNS = 8, 4  # of plain and of an implementation, if a first run differs
+SPREAD = 4.0  # runs are set apart if they differ by more than this many times what plain runs do
 UNDECIDED: Literal["cannot be told"] = "cannot be told"
 JudgedVerdict = Literal["agrees", "diverges", "cannot be told"]
 
@@ -40,13 +39,13 @@ class Judged:
 
 @dataclass
 class PlainRuns:
-    """The first plain run, and how others compare with it: two to begin with, more when an implementation's differs."""
+    """The first plain run, and how others compare with it: one at first, more once an implementation's run differs."""
 
     setting: Setting
     tell: Callable[[str], object]
     first: Run
-    costs: Costs | None  # None if the model does not bear the meter, or that fails
-    not_measured: str  # why there are none
+    costs: Costs | None  # None if the model fails under the meter, or the meter does
+    not_measured: str  # why there are no costs
     initial_values_differ: tuple[str, ...]
     seconds: list[float]
     whole: list[Comparison]
@@ -56,7 +55,7 @@ class PlainRuns:
     def begun(cls, setting: Setting, tell: Callable[[str], object]) -> PlainRuns:
         """Run plain twice, the second time with the first step metered. Raises what ``run`` does.
 
-        If the metered run differs or fails, that may be the meter's doing, so the second run is another, without it.
+        If the metered run differs or fails, the meter may be the reason, so a run without it takes its place.
         """
         first, costs, other, reason = run(setting, None), None, None, ""
         try:
@@ -72,19 +71,19 @@ class PlainRuns:
 
     @property
     def spread(self) -> Comparison:
-        """What differs between plain runs, by the most that it does; nothing if the model is deterministic."""
+        """What differs between plain runs, each with its largest difference; nothing if the model is deterministic."""
         return widest((*self.whole, *self.of_first_step))
 
     def __len__(self) -> int:
         return 1 + len(self.whole) + len(self.of_first_step)
 
     def beyond(self, compared: Comparison) -> frozenset[Place]:
-        """Where a run differs from the first plain one by more than ``SPREAD`` times what others do."""
+        """Where a run differs from the first plain one by more than ``SPREAD`` times what other plain runs do."""
         spread = self.spread.distances
         return frozenset(place for place, one in compared.distances.items() if one > SPREAD * spread.get(place, 0.0))
 
     def judge(self, checkpoint: Checkpoint, seen: Run, *, only: frozenset[Key] | None = None) -> Judged:
-        """Judge an implementation by its first run, and if that differs or plain runs do, by more. Raises what these raise."""
+        """Judge an implementation by its first run, or by more if that or plain's differ. Raises what the runs raise."""
         compared = compare_runs(self.first, seen)
         if compared.agrees and self.spread.agrees:
             return Judged("agrees", compared)
@@ -102,7 +101,7 @@ class PlainRuns:
         return Judged(UNDECIDED, compared, self._undecided(runs), tuple(seconds))
 
     def _others(self, *, whole: bool) -> list[Comparison]:
-        """How further plain runs compare with the first, over all steps or the first; run now unless they were."""
+        """How further plain runs compare with the first, over all steps or the first one; missing runs are made now."""
         kept = self.whole if whole else self.of_first_step
         while len(self.whole) + (0 if whole else len(self.of_first_step)) < PLAIN_RUNS - 1:
             one = run(self.setting, None, steps=None if whole else 1)
@@ -117,7 +116,7 @@ class PlainRuns:
     def _undecided(self, runs: Sequence[Comparison]) -> str:
         beyond = sum(bool(self.beyond(one)) for one in runs)
         if not beyond:
-            return f"what differs does so between {len(self)} plain runs, too, by as much"
+            return f"no run differs from plain's by more than {SPREAD:g} times what {len(self)} plain runs do"
         return (
             f"{beyond} of {len(runs)} runs differ from plain's by more than {SPREAD:g} times what {len(self)} plain runs do: "
             "that may be chance"
@@ -125,9 +124,9 @@ class PlainRuns:
 
 
 def set_apart(plain: Sequence[Mapping[Place, float]], others: Sequence[Mapping[Place, float]]) -> frozenset[Place]:
-    """Where all ``others`` are farther off than ``SPREAD`` times the farthest of ``plain``; nothing if that may be chance.
+    """Where all ``others`` are farther than ``SPREAD`` times the farthest of ``plain``; nothing if that may be chance.
 
-    It may be if some other choice of as many of all these runs is set apart in as many places.
+    It may be chance if some other choice of as many among all these runs is set apart in as many places.
     """
     runs = [*plain, *others]
     places = list(dict.fromkeys(itertools.chain.from_iterable(runs)))

@@ -21,7 +21,7 @@ def _device_module() -> Any:
 
 
 def _initialized_device_module() -> Any:
-    """The module of the accelerator, if it is in use. To ask for a stream's state would initialise it."""
+    """The module of the accelerator, if it is in use; asking an unused one for its random numbers would initialise it."""
     module = _device_module()
     return module if module is not None and getattr(module, "is_initialized", bool)() else None
 
@@ -34,7 +34,7 @@ def seed_all(seed: int) -> None:
 
 
 def random_streams() -> dict[str, str]:
-    """Where each random number stream stands, as a digest: torch, Python, numpy and each device."""
+    """A digest of the state of each random number stream: torch's, Python's, numpy's and each device's."""
     states = {
         "torch": torch.get_rng_state().numpy().tobytes(),
         "Python": repr(random.getstate()).encode(),
@@ -49,9 +49,9 @@ def random_streams() -> dict[str, str]:
 def preserved() -> Iterator[None]:
     """Put back random numbers, grad mode, filters of warnings, and what ``_settings`` has.
 
-    An accelerator that was not used before has no streams yet. Its later ones begin at the seed of PyTorch's generator on the
-    CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its first use
-    is lost. Streams are not put back if the accelerator's module does not say whether it is in use, as that of MPS.
+    An accelerator that was not used before has no random number streams yet. They will begin at the seed of PyTorch's generator
+    on the CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its
+    first use is lost. Its streams are not put back if its module, such as that of MPS, does not say whether it is in use.
     """
     settings = _settings()
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def _random_numbers_preserved() -> Iterator[None]:
     module = _initialized_device_module()
     devices = module.get_rng_state_all() if module is not None else None
     streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    seed = torch.initial_seed()  # also that of an accelerator that begins later
+    seed = torch.initial_seed()  # which an accelerator that is first used later begins with, too
     try:
         yield
     finally:
@@ -79,7 +79,7 @@ def _random_numbers_preserved() -> Iterator[None]:
         if devices is not None:
             module.set_rng_state_all(devices)
         elif hasattr(later := _device_module(), "manual_seed_all"):
-            later.manual_seed_all(seed)  # at once if it is in use by now, else when it is
+            later.manual_seed_all(seed)  # at once if it is in use by now, else at its first use
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _settings() -> _Settings:
 
 
 def _set(before: _Settings) -> None:
-    """Set again what is other than before; to set some of them has effects of its own."""
+    """Restore the settings. Those whose setters have side effects are set only if they have changed."""
     now = _settings()
     torch.set_default_dtype(before.dtype)
     torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)

@@ -1,7 +1,7 @@
-"""What a region's function reaches besides the tensors it is passed, parameters and buffers: tensors and containers.
+"""Tensors and containers that a region's function reaches, other than tensors it is passed, parameters and buffers.
 
 They are found in closures, in globals that a function names, in attributes of modules and of other objects, and inside lists,
-dicts and sets. Values that are no tensors are not looked at, and neither is what lies deeper than ``DEPTH``.
+dicts and sets. Other values are not looked at, nor is anything deeper than ``DEPTH`` or beyond the first ``WIDTH`` elements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_MODULES = frozenset(vars(nn.Module()))  # fields that every module has
 
 @dataclass(frozen=True)
 class State:
-    """A tensor or container at one time: which object it is, not kept alive, and a digest of its values or its length."""
+    """A tensor or container at one time: its identity, without keeping it alive, and a digest of its values or its length."""
 
     identity: weakref.ref[torch.Tensor] | int
     content: str
@@ -49,14 +49,14 @@ Snapshot = Mapping[str, State]
 
 @dataclass(frozen=True)
 class Known:
-    """What is compared elsewhere, parameters and buffers, by identity; and the names of modules."""
+    """The identities of parameters and buffers, which are compared elsewhere, and the names of modules."""
 
     tensors: frozenset[int]
     names: Mapping[int, str]
 
     @classmethod
     def of(cls, model: nn.Module) -> Known:
-        """Of a model."""
+        """Those of a model."""
         tensors = frozenset(id(one) for one in (*model.parameters(), *model.buffers()))
         return cls(tensors, {id(module): name or "the model" for name, module in model.named_modules()})
 
@@ -81,9 +81,9 @@ def _state(value: Any) -> State:
 
 
 def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot], *, finished: bool) -> Iterator[str]:
-    """What forward wrote, and the recomputation wrote otherwise, or found there and left.
+    """What forward wrote and the recomputation wrote with another value, or found already there and left alone.
 
-    Only a recomputation that ``finished`` shows that it left something: others stop early.
+    Only a recomputation that ``finished`` shows that it left something alone: others stop early.
     """
     for path, written in forward[1].items():
         before = forward[0].get(path)
@@ -111,10 +111,10 @@ class _Walk:
         self.found: dict[str, Any] = {}
 
     def value(self, value: Any, path: str, depth: int) -> None:
-        """Take down a value, and what is reached from it."""
+        """Record a value, and what is reached from it."""
         if depth > DEPTH or id(value) in self.known or isinstance(value, ModuleType | type | str | int | float):
             return
-        if isinstance(value, RegionLog):  # of this package, by way of a wrapped forward
+        if isinstance(value, RegionLog):  # this package's own, reached through a wrapped forward
             return
         self.known.add(id(value))
         if isinstance(value, torch.Tensor):

@@ -33,7 +33,7 @@ _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
 _HERE = str(Path(__file__).resolve().parent)
 _ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = Path(torch.__file__).parent, _ROOT / "reprise", _ROOT / "impls"
-INTERNAL = (*(f"{one}{os.sep}" for one in _FOLDERS), functools.__file__)  # else torchvision would be a part of torch
+INTERNAL = (*(f"{one}{os.sep}" for one in _FOLDERS), functools.__file__)  # with os.sep, so that torchvision is not torch
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class RegionLog:
         self.output_requires_grad: dict[Key, bool] = {}
         self.runs: Counter[Key] = Counter()
         self.calls = 0
-        self.called_modules: set[str] = set()  # of those that globs name
+        self.called_modules: set[str] = set()  # of those that match a glob
         self.places = iter(range(sys.maxsize))
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -107,7 +107,7 @@ class RegionLog:
         def run(*args: Any, **kwargs: Any) -> Any:
             return self.run_function(region, function, (args, kwargs), in_forward=in_forward)
 
-        run.__name__ = run.__qualname__ = region.name  # as errors of implementations call it
+        run.__name__ = run.__qualname__ = region.name  # so that errors of implementations name the region
         if checkpointed:
             assert self.checkpoint is not None
             given = {name: value for name, value in options.items() if value != OPTIONS_DEFAULTS[name]}
@@ -187,12 +187,12 @@ def _implementation(inside: bool) -> Iterator[None]:
 
 
 def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What PyTorch's checkpoint does meanwhile."""
+    """What PyTorch's checkpoint does while redirected: run a region, or the original if an implementation calls it."""
     if not _active or _state.in_implementation:
         return _ORIGINAL(*args, **kwargs)
     function, *rest = (kwargs.pop("function"), *args) if "function" in kwargs else args
     options = {name: kwargs.pop(name) for name in _OWN_OPTIONS if name in kwargs}
-    options.pop("use_reentrant", None)  # which of PyTorch's two it is, the implementation decides
+    options.pop("use_reentrant", None)  # the implementation decides this
     return _active[-1].call(function, tuple(rest), kwargs, options)
 
 
@@ -239,7 +239,7 @@ def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *ar
 
 
 def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
-    """The qualified names that match a glob, without those inside another. Raises NoRegions if a glob has none."""
+    """The qualified names that match a glob, without those inside another. Raises NoRegions if a glob matches none."""
     names = [name for name, _ in model.named_modules() if name]
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
@@ -248,7 +248,7 @@ def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
 
 
 def uncalled(model: nn.Module, globs: tuple[str, ...], called: Set[str]) -> dict[str, tuple[str, ...]]:
-    """By glob, the modules that it names and that are in no region, as neither they nor a named module around is ``called``."""
+    """By glob, the matching modules that are in no region: neither they nor a matching module around them is in ``called``."""
     regions = [name for name in matching(model, globs) if name in called]
     found: dict[str, tuple[str, ...]] = {}
     for glob in globs:
@@ -291,6 +291,6 @@ def user_frames() -> Iterator[FrameType]:
 
 
 def user_line() -> str:
-    """The user's source line that is being executed: ``file:line``."""
+    """The line of the user's code that is being executed: ``file:line``."""
     frame = next(user_frames(), None)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown"

@@ -1,4 +1,4 @@
-"""What in a model does not bear checkpointing, as it was seen in a run, and what to do about it."""
+"""What in a model goes wrong under checkpointing, as it was seen in a run, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reprise.model_check.run import Run
 
 WARNINGS = {
     "buffers": (
-        "buffers are updated once more by the recomputation, in",
+        "buffers are updated again by the recomputation, in",
         "Leave these modules out of regions. (BatchNorm with a momentum of 1 - sqrt(1 - momentum) has the right averages.)",
     ),
     "inputs": (
@@ -22,30 +22,30 @@ WARNINGS = {
         "Flip it outside of regions, or put it back in a finally clause.",
     ),
     "Python's random numbers": (
-        "random numbers of Python's are drawn, and drawn anew by the recomputation, in region",
+        "Python's random numbers are drawn, and others by the recomputation, in region",
         "Draw with torch, or draw outside and pass the number in.",
     ),
     "numpy's random numbers": (
-        "random numbers of numpy's are drawn, and drawn anew by the recomputation, in region",
+        "numpy's random numbers are drawn, and others by the recomputation, in region",
         "Draw with torch, or draw outside and pass the number in.",
     ),
     "hooks": (
-        "hooks are registered on modules, parameters or arguments, and once more by the recomputation, in region",
+        "hooks are registered on modules, parameters or arguments, and again by the recomputation, in region",
         "Register them once, outside of regions.",
     ),
     "cache": (
-        "what forward put into a list, a dict or an attribute is put there again, or was found there, by the recomputation of",
+        "the recomputation fills a list, a dict or an attribute again, or finds it filled by forward, in",
         "Switch the cache off while training (transformers: use_cache=False), or fill it outside of regions.",
     ),
     "outside tensors": (
-        "a tensor that a region reads beside its tensor arguments was changed between forward and recomputation",
+        "a tensor that a region reads, and is not passed, was changed between forward and recomputation",
         "Leave it as it is until backward has ended, or pass a clone of it to the region.",
     ),
 }
 
 
 def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
-    """The warnings due to what was seen in a run beside a plain one; the run may have failed in backward."""
+    """Warnings about what was seen in a run, compared with a plain one; the run may have failed in backward."""
     twice = {name.rpartition(".")[0] or "the model itself": 0 for name in seen.updated_again if name in plain.buffers}
     made, kept = plain.output_requires_grad, seen.output_requires_grad
     lost = [one for one in seen.regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]

@@ -24,7 +24,7 @@ _SHOWN = 3  # names at most, in text; JSON has all
 
 @dataclass(frozen=True)
 class Warned:
-    """Something in the model that does not bear checkpointing: what, where, and what to do."""
+    """Something in the model that goes wrong under checkpointing: what, where, and what to do."""
 
     kind: str
     message: str
@@ -36,11 +36,11 @@ class Warned:
 class Result:
     """One implementation on the model; what could not be measured is None.
 
-    ``where`` an ``error`` was raised is `` at file:line`` of the user's, if it is known; ``raised_by`` is who raised it.
+    ``where`` has `` at file:line`` of the user's line that raised the ``error``, if it is known; ``raised_by`` says who did.
     ``not_measured`` says why there are no ``costs`` although there is no ``error``.
-    ``undecided`` says why it cannot be told whether it agrees; what is in ``comparison`` then is of its first run.
-    With a budget there is a ``choice``, or what is ``over_budget``, or how it ended with regions chosen, ``budget_error``;
-    none of these if the implementation refuses or crashes with all regions.
+    ``undecided`` says why it cannot be told whether it agrees; ``comparison`` is then that of its first run.
+    With a budget there is a ``choice``, or ``over_budget`` says why there is none, or ``budget_error`` has the error with the
+    chosen regions; there is none of these if the implementation refuses or crashes with all regions.
     """
 
     implementation: str
@@ -66,8 +66,8 @@ class Result:
 class Report:
     """What a check found. ``spread`` is what differs between ``plain_runs``, ``initial_values_differ`` between two builds.
 
-    ``uncalled`` has, by glob, modules that it names and that are no regions, as the step does not call them. ``not_measured``
-    says why there are no figures of ``plain``, if so.
+    ``uncalled`` has, by glob, matching modules that are not regions because the step does not call them. ``not_measured`` says
+    why there are no figures of ``plain``, if so.
     """
 
     regions: tuple[str, ...]
@@ -127,12 +127,12 @@ def _lines(report: Report) -> list[str]:
     lines = [f"regions: {len(report.regions)} in forward: {_listed(report.regions)}"]
     for glob, names in report.uncalled.items():
         lines.append(
-            f"--regions {shlex.quote(glob)} names modules that the step does not call, so no regions: {_listed(names)}"
+            f"--regions {shlex.quote(glob)} matches modules that the step does not call, which are no regions: {_listed(names)}"
         )
     if not report.spread.agrees:
         told = (
-            f"not deterministic: {report.plain_runs} plain runs differ, which is no fault of an implementation's. One diverges "
-            f"only where all of its {RUNS} runs differ from plain by more than {SPREAD:g} times as much; less cannot be told"
+            f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges only if all its {RUNS} runs "
+            f"differ from plain more than {SPREAD:g} times as much; a smaller difference cannot be told from noise"
         )
         lines += [
             told,
@@ -159,7 +159,7 @@ def _lines(report: Report) -> list[str]:
 
 
 def _told(one: Result) -> list[str]:
-    """The verdict on an implementation, why, and the explanation."""
+    """Lines with the verdict on an implementation, its reason, and the explanation."""
     if one.verdict == UNDECIDED:
         first = f"{one.implementation}: whether it agrees cannot be told: {one.undecided}"
     else:
@@ -174,7 +174,7 @@ def _told(one: Result) -> list[str]:
 
 
 def _shortened(begin: str, error: str) -> list[str]:
-    """An error behind how its first line begins; no line if there is none."""
+    """The lines of an error after ``begin``, shortened; none if there is no error."""
     first, *rest = error.splitlines() or [""]
     lines = [f"{begin}{first}", *(f"  {line}" for line in rest[: _ERROR_LINES - 1])] if error else []
     more = len(rest) + 1 - _ERROR_LINES
@@ -189,7 +189,7 @@ def _regions_table(regions: Sequence[RegionCosts]) -> list[str]:
 def _choice(choice: Choice, regions: int) -> list[str]:
     error = choice.predicted / choice.executed - 1 if choice.executed else 0.0
     count = len(choice.globs) + len(choice.unnamed)
-    told = f"checkpoint {count} of {regions} regions" if count else f"plain is, so checkpoint none of {regions} regions"
+    told = f"checkpoint {count} of {regions} regions" if count else f"plain fits, so checkpoint none of {regions} regions"
     lines = [
         f"  within {choice.budget:,} bytes: {told}",
         f"    peak {choice.executed:,} bytes, executed; predicted {choice.predicted:,} ({error:+.1%})",
@@ -210,9 +210,9 @@ def differences(comparison: Comparison) -> list[str]:
     """A line for each kind of thing that differs."""
     lines = [line for name, part in comparison.parts.items() for line in _difference(name, part)]
     if comparison.random_streams:
-        lines.append(f"random number streams stand elsewhere after the step: {_listed(comparison.random_streams)}")
+        lines.append(f"random number streams are in another state after the step: {_listed(comparison.random_streams)}")
     if comparison.training_flags:
-        lines.append(f"train() or eval() is other after the step: {_listed(comparison.training_flags)}")
+        lines.append(f"train() or eval() differs after the step: {_listed(comparison.training_flags)}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""One run of a model built anew: a step that is recorded, and steps of SGD after it."""
+"""One run of a newly built model: a first step whose results are copied, and further steps of SGD."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What the first step of a run left; tensors are copies on the CPU; ``recomputations`` is of regions' functions."""
+    """What the first step of a run left, as copies on the CPU; ``recomputations`` counts further runs of regions' functions."""
 
     gradients: Tensors
     buffers: Tensors
@@ -54,7 +54,7 @@ class FirstStep:
     output_requires_grad: Mapping[Key, bool]
     calls: int
     recomputations: int
-    uncalled: Mapping[str, tuple[str, ...]]  # by glob, modules that it names and the step does not call
+    uncalled: Mapping[str, tuple[str, ...]]  # by glob, matching modules that the step does not call
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Run(FirstStep):
 
 
 def copies(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
-    """Copies on the CPU, in the same layout; without what is None."""
+    """Copies of these tensors on the CPU, in the same layout; entries that are None are left out."""
     return {name: one.detach().to("cpu", copy=True) for name, one in tensors.items() if one is not None}
 
 
@@ -86,9 +86,9 @@ def run(
     only: frozenset[Key] | None = None,
     probe: Probe | None = None,
 ) -> Run:
-    """Build the model and run ``steps``, regions through ``checkpoint`` or plainly; the process is left as it was.
+    """Build the model and run ``steps``, with regions run by ``checkpoint`` or plainly; the process is left as it was.
 
-    Raises BuildFails, NotAccepted, NoRegions, and PlainFails for other errors of plain runs; else what is raised in the step.
+    Raises BuildFails, NotAccepted and NoRegions; for other errors PlainFails in a plain run, else the error itself.
     """
     try:
         return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
@@ -141,7 +141,7 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
 
 @contextmanager
 def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
-    """Put back tensors, gradients and train() flags afterwards: models built anew may share modules that the user keeps."""
+    """Restore tensors, gradients and train() flags afterwards: newly built models may share modules that the user keeps."""
     training = {module: module.training for module in model.modules()}
     registered: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (own, dict(own)) for module in training for own in (vars(module)["_parameters"], vars(module)["_buffers"])
@@ -165,7 +165,7 @@ def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[N
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
-    """Forward and backward: a copy of the loss, and seconds."""
+    """Run forward and backward. Returns a copy of the loss, and the seconds."""
     log.begin_step()
     with probe.mode(subject.model) if probe else nullcontext():
         start = now(subject.model)
@@ -196,7 +196,7 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
 
 
 def now(model: nn.Module) -> float:
-    """Seconds, once the model's device has done what it was given."""
+    """The time in seconds, after the model's device has finished its work."""
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     if device.type != "cpu":
         torch.get_device_module(device).synchronize(device)

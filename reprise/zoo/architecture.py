@@ -1,4 +1,4 @@
-"""What a model of the zoo is: its name, its package, and how it is built with its package's checkpointing switched on."""
+"""What a model of the zoo is: its name, its package, and how it is built with the package's checkpointing switched on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model of the zoo. ``build`` is one for ``reprise.check``; ``switch`` is how its package switches checkpointing on."""
+    """A model of the zoo. ``build`` goes to ``reprise.check``; ``switch`` is the code that switches checkpointing on."""
 
     name: str
     package: str

@@ -25,7 +25,7 @@ class Timm:
 
         model = timm.create_model(self.name, pretrained=False, num_classes=3, **self.arguments)
         head = model.get_classifier()
-        if not head.weight.any():  # as a Mixer's begins: then no gradient is there to be compared
+        if not head.weight.any():  # a Mixer's head starts at zero: all gradients before it would be zero
             torch.nn.init.normal_(head.weight, std=0.02)
         model.set_grad_checkpointing(True)
         return model.train(), torch.randn(BATCH, 3, self.size, self.size)
@@ -161,7 +161,7 @@ DIFFUSERS: Mapping[str, Diffusers] = {
 
 
 def architectures() -> Iterator[Architecture]:
-    """All of them."""
+    """The models of timm, torchvision and diffusers."""
     for name, model in TIMM.items():
         yield Architecture(name, "timm", "vision", "model.set_grad_checkpointing()", model)
     yield Architecture("DenseNet", "torchvision", "vision", "memory_efficient=True", densenet)

@@ -20,11 +20,11 @@ from reprise.zoo import running
 from reprise.zoo.running import BUDGET, BUDGETED_BY, IMPLEMENTATIONS
 
 CODE = ["reprise.zoo.running:measured", *map(impls.module_of, IMPLEMENTATIONS)]
-WITHIN = 0.05  # of the executed peak, the prediction
+WITHIN = 0.05  # how far a predicted peak may be from the executed one, as a share of that
 
 
 def broken(content: Mapping[str, Any]) -> list[str]:
-    """What in a run of the zoo is not as it must be: models that could not be checked, and budgets that were not kept."""
+    """What is wrong in a run of the zoo: models not checked, budgets not kept, peaks or recomputation not as predicted."""
     found = [f"{row['name']} of {row['package']}: {row['error']}" for row in content["rows"] if row["error"]]
     for row in content["budgets"]:
         if row["executed"] > row["budget"] or not row["agrees"]:
@@ -72,7 +72,7 @@ def markdown(content: Mapping[str, Any]) -> str:
     told = ", ".join(f"`{name}` {count}" for name, count in agreeing.items())
     return "\n\n".join(
         [
-            f"{len(checked)} models were checked; every bit of a step is plain's in so many of them: {told}.",
+            f"{len(checked)} models were checked. The number in which every bit of a step is plain's: {told}.",
             _table(_models(content)),
             f"Budgets are {BUDGET} of plain's peak, under `{BUDGETED_BY}`; bytes.",
             _table(_budgets(content)),
@@ -91,15 +91,15 @@ SECTION = PublishedSection(
 
 
 def mark(root: Path, now: Now | None = None) -> None:
-    """Write the table anew, with the marks that are due."""
+    """Write the table again, with marks at what is older than the code."""
     if (root / SECTION.results).exists() and (root / SECTION.section.page).exists():
         SECTION.write(root, json.loads((root / SECTION.results).read_text(encoding="utf-8")), now)
 
 
 def run_zoo(*, publish: bool = False, root: Path = ROOT) -> list[str]:
-    """Check the zoo, print and store it in ``results/runs``, or publish it; what is not as it must be.
+    """Check the zoo, print the tables, and store them in ``results/runs`` or publish them. Returns what is wrong.
 
-    Raises ModuleNotFoundError for a package that is missing, ValueError for a checkout from which nothing may be published.
+    Raises ModuleNotFoundError for a missing package, and ValueError for a checkout from which nothing may be published.
     """
     origin = measured_code.begin()
     if publish:

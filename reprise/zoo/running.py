@@ -34,7 +34,7 @@ def architectures() -> tuple[Architecture, ...]:
 
 
 def prepare() -> dict[str, str]:
-    """Import the packages, of which nothing is to be downloaded or logged: their versions. Raises ModuleNotFoundError."""
+    """Import the packages, so that they download and log nothing. Returns their versions; raises ModuleNotFoundError."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     for name in PACKAGES:
         metadata.version(name)
@@ -46,7 +46,7 @@ def prepare() -> dict[str, str]:
 
 
 def examined(architecture: Architecture) -> dict[str, Any]:
-    """What a check of a model says, as it is stored; what kept it from being checked is its error."""
+    """What a check found in a model, as it is stored; ``error`` says why it could not be checked, if so."""
     row = {name: getattr(architecture, name) for name in ("name", "package", "kind", "switch")}
     try:
         report = check(architecture.build, impl=IMPLEMENTATIONS)
@@ -100,7 +100,7 @@ def _first_differences(compared: Comparison) -> Iterator[str]:
 
 
 def budgeted(architecture: Architecture) -> dict[str, Any]:
-    """What was chosen for a model within the budget, as it is stored. Raises what keeps it from being chosen."""
+    """What was chosen for a model within the budget, as it is stored. Raises ValueError and what ``check`` does."""
     report = check(architecture.build, impl=BUDGETED_BY, budget=BUDGET, steps=1)
     chosen, plain = report.results[0].choice, report.plain
     if chosen is None or plain is None:

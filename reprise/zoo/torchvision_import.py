@@ -8,14 +8,14 @@ import sys
 
 import torch
 
-_ASKED_FOR = "nms", "qnms"  # by its import
+_ASKED_FOR = "nms", "qnms"  # operators that importing torchvision looks up
 
 
 @functools.cache
 def import_torchvision() -> torch.library.Library | None:
-    """Import torchvision, as transformers, timm and diffusers do; without its compiled operators if they do not load.
+    """Import torchvision, as transformers, timm and diffusers do, even if its compiled operators do not load.
 
-    What is returned declares the operators that its import asks for, and must be kept; calling them fails.
+    In that case the returned library declares the operators that the import looks up, and must be kept; calling them fails.
     """
     try:
         importlib.import_module("torchvision")

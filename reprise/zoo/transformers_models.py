@@ -98,7 +98,7 @@ def pairs() -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Model:
-    """Classes of transformers by name, arguments of the configuration, and inputs; ``lora`` are modules that peft adapts."""
+    """A model of transformers: names of its classes, arguments, inputs, and in ``lora`` the modules that peft adapts."""
 
     config: str
     model: str
@@ -239,7 +239,7 @@ MODELS: Mapping[str, Mapping[str, Model]] = {
 
 
 def architectures() -> Iterator[Architecture]:
-    """All of them."""
+    """The models of transformers."""
     for kind, models in MODELS.items():
         for name, model in models.items():
             package = "transformers, peft" if model.lora else "transformers"

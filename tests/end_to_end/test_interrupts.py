@@ -60,7 +60,7 @@ def test_an_interrupt_leaves_the_verdicts_so_far_and_no_process(
     found = results_file.read(tmp_path / "found.jsonl").rows
     assert 1 <= len(found) < COUNT
     verdicts = "1 verdict is" if len(found) == 1 else f"{len(found)} verdicts are"
-    told = f"interrupted: {verdicts} in {tmp_path / 'found.jsonl'}; scripts are not made small, and nothing is declared"
+    told = f"interrupted: {verdicts} in {tmp_path / 'found.jsonl'}; scripts are not shrunk, and no declaration is made"
     assert last_line(session) == told
 
 

@@ -309,13 +309,13 @@ def test_scripts_that_hang_or_fail_show_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "law one: status -9, 1 is due" in done.stdout
+    assert "law one: status -9, expected 1" in done.stdout
     assert "0 of 2 scripts show their fault; 1 ended with another error, and show nothing" in done.stdout
 
 
 def test_a_script_of_a_hang_ends_by_itself(run: dict[str, list[tuple[int, str]]]) -> None:
     ((code, output),) = run["hanging"]
-    assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
+    assert (code, "in checkpoint" in output, "expected to end within 1 seconds" in output) == (1, True, True), output
 
 
 def test_status_1_is_a_fault_only_where_the_script_itself_ends_with_it(run: dict[str, list[tuple[int, str]]]) -> None:
@@ -327,7 +327,7 @@ def test_those_that_only_print_are_counted(tmp_path: Path) -> None:
     write(path, HEADER, [row("one", "legacy", "diverges", program="print()"), row("two", "legacy")])
     told: list[str] = []
     assert not replay.replay_files([path], told.append)  # nothing is left to run
-    assert told[1] == "1 more only print, for their laws measure more: they are not run"
+    assert told[1] == "1 more only print, because their laws measure more than they do; they are not run"
 
 
 def test_what_is_not_measured_says_so_at_its_head() -> None:

@@ -219,7 +219,7 @@ def test_what_is_open_of_others_is_neither_tried_nor_counted(started: command.So
     started.database.add(Finding(**FOUND))
     started.implementations = {"nested": "nested"}
     assert (started.open, len(started.database.open)) == ([], 1)
-    assert "0 new, 0 open, 0 mended\n  and 1 open ones of what was not judged now" in started.summary()
+    assert "0 new, 0 open, 0 mended\n  and 1 open ones of implementations that were not judged now" in started.summary()
     answer(monkeypatch, 0, reported("call", "passed", "", (PROPERTY, ROW | {"verdict": "agrees", "impl": "somebody:older"})))
     started.replay()
     assert len(started.database.open) == 1
@@ -248,7 +248,7 @@ def test_a_law_that_fails_by_itself_is_an_error_and_no_finding(started: command.
     answer(monkeypatch, 1, reported("call", "failed", "NameError: masks"))
     assert started.round(3) == []
     assert started.errors == [f"{TEST}, seed 3: NameError: masks"]
-    assert "a law failed by itself" in started.summary()
+    assert "a law's own code failed" in started.summary()
 
 
 def test_what_was_found_before_the_user_ended_it_is_kept(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """``Author``, the writer of one program: draws operators, regions and what features demand, statement by statement.
 
-Every value of a body is computed from the one before, so that everything contributes to the outputs, but for what is
-passed to some of the functions that read something else.
+Every value of a body is computed from the one before, so that everything contributes to the outputs, except for arguments of
+functions that read something else instead.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Author:
         return on
 
     def one_of(self, features: Iterable[str]) -> str | None:
-        """The one of these features that is used, if any; none is likelier than another."""
+        """The one of these features that is used, if any; all are equally likely."""
         options = [name for name in features if name in self.always]
         options = options or [name for name in features if name in self.sometimes]
         if not options:
@@ -193,12 +193,12 @@ class Author:
             self.op(scope, SIN)
 
     def possible(self, operators: tuple[T, ...]) -> list[T]:
-        """Of these operators or layers those that the program can have: one alone, if that is among them."""
+        """Those of these operators or layers that the program can have; if its only layer is among them, that one alone."""
         there: Any = [one for one in operators if one == self.only] or operators
         return [one for one in there if one.lacking.isdisjoint(self.used | self.coming)]
 
     def save_hidden(self, scope: Scope) -> None:
-        """Operators, unless they are there, of which one saves a tensor that is made in the body and will not be returned."""
+        """Operators, if the body lacks them, so that one saves a tensor that is made in the body and not returned."""
         while not (saving := hidden(scope.statements, (scope.current,))):
             self.op(scope, self.pick(SAVE_INPUTS))
         self.withheld.update(set(saving[0].args) - {scope.current})
@@ -206,7 +206,7 @@ class Author:
     def region(self, outer: Scope, depth: int, first: bool = False) -> None:
         """One region, called on the current value and others; its results become the current value.
 
-        What a program has once is in the ``first`` one.
+        The ``first`` one has the features that a program has once.
         """
         name = self.fresh("f")
         passed, after = [outer.current], []
@@ -243,7 +243,7 @@ class Author:
             self.join(outer, value)
 
     def widened(self, call: Call, outer: Scope) -> tuple[Call, dict[str, bool]]:
-        """The call with many more arguments, and for each the name inside, and whether it requires grad."""
+        """The call with many more arguments; also, for each, its name inside and whether it requires grad."""
         first, last = {}, {}
         there = outer.tensors if call.passed[0] != "c0" else ["c0"]  # of which no argument may require grad
         if self.draw_feature("many-arguments"):
@@ -285,7 +285,7 @@ class Author:
         return [name for name in scope.tensors if name in self.values and name in scope.grad]
 
     def changes(self, outer: Scope) -> tuple[Line, ...]:
-        """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
+        """Lines after forward that change tensors in place: ones that no function reads by closure, or one that is read so."""
         names: list[str] = []
         if self.draw_feature("mutated"):
             others = [name for name in outer.tensors if name not in self.closed and name not in self.regional]
@@ -312,14 +312,14 @@ class Author:
         scope.bind(target)
 
     def depend(self, scope: Scope, first: str, second: str) -> None:
-        """Compute with two arguments that are no tensors: that they are what was passed shows in the values alone."""
+        """Compute with two arguments that are no tensors, so that values show whether they are what was passed."""
         target = self.value()
         factor = f"len({second}) if {first} is None else {first} + ({second} is torch.float32)"
         scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,), PRODUCT.terms))
         scope.bind(target, scope.current in scope.grad)
 
     def call(self, passed: tuple[str, ...]) -> Call:
-        """How these tensors are passed, and what besides them."""
+        """How these tensors are passed, and what is passed besides them."""
         inside = [self.fresh("a") for _ in passed]
         passes_others = self.draw_feature("non-tensors")
         extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if passes_others else ()

@@ -1,4 +1,4 @@
-"""Which features are drawn together: rows of features, such that each pair that is possible is in one row at least."""
+"""Which features are drawn together: rows of features, so that each possible pair is in at least one row."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def are_possible(one: str, other: str) -> bool:
 
 
 def covering(features: Iterable[str], size: int = SIZE) -> list[tuple[str, ...]]:
-    """Rows of at most ``size`` of the features. Each possible pair is in one of them, each row has possible pairs alone.
+    """Rows of at most ``size`` features. Each possible pair is in one of them, and rows have no impossible pairs.
 
-    Greedy: a row begins with the first pair that is in none, and takes the feature that brings the most of such pairs.
+    Greedy: a row begins with the first pair that no row has, and then takes the feature that adds the most such pairs.
     """
     named = sorted(features)
     due = {pair for pair in combinations(named, 2) if are_possible(*pair)}

@@ -26,7 +26,7 @@ def _stream(when: str) -> Noted:
 
 
 def _seeds(author: Author, outputs: tuple[str, ...]) -> tuple[Seed, ...]:
-    """What comes in to a request of these outputs; nothing stands for ones."""
+    """The incoming gradients for a request of these outputs; none stands for ones."""
     if not author.draw_feature("seeds"):
         return ()
     options = SEEDS[1:] if "complex" in author.used else (*SEEDS[1:], *SCALAR_SEEDS)

@@ -1,4 +1,4 @@
-"""The features that drawn programs may have, and what each of them is. Laws switch them on by these names."""
+"""The features that drawn programs may have, each with its meaning. Laws switch them on by these names."""
 
 from __future__ import annotations
 

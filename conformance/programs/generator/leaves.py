@@ -1,4 +1,4 @@
-"""What is there before the body of a drawn program: tensors, tensors unlike them, and modules with parameters."""
+"""The leaves of a drawn program: tensors, tensors of another shape or dtype, and modules with parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that drawn programs consist of: what each of them is, and the lists that they are drawn from."""
+"""The operators of drawn programs: what each of them is, and the lists that they are drawn from."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MODULE_TERMS = 60  # of one call of a module that is drawn
 class Operator:
     """An operator, as text: {0} is the current value, {1} another one.
 
-    - ``terms``, ``per_row``: its roundings in forward and in backward, see ``programs.program.Op``, and how many more they are
-      for each row that a matrix has, where it adds up entries.
+    - ``terms``, ``per_row``: its roundings in forward and in backward, see ``programs.program.Op``, and how many more there are
+      for each row of a matrix, if it adds up entries.
     - ``order``: whether its sums, and those of its backward, are taken in the same order each time.
-    - ``saves``: what it saves for backward, where programs are drawn by that; None is everything else.
+    - ``saves``: what it saves for backward, if programs are drawn by that; else None.
     - ``lacking``: the features with which it cannot be drawn: those of ``DTYPES`` for whose dtype torch has no kernel of it,
       and "create-graph" if torch cannot differentiate it twice.
 
@@ -49,7 +49,7 @@ def without_sums(
 
 
 def uncounted(template: str) -> Operator:
-    """An operator whose roundings nobody counted: it may have as many as any here, and is exact on the CPU alone."""
+    """An operator whose roundings were not counted: it gets the most of any here, and counts as exact on the CPU alone."""
     return Operator(template, 24, 8, Order.SAME_ON_CPU)
 
 
@@ -71,12 +71,12 @@ CONJUGATES = (without_sums("{0}.conj()"), without_sums("{0} * {1}.conj()"))  # o
 
 
 def _late_noise(template: str) -> Operator:
-    """An operator that saves noise which it draws after that."""
+    """An operator that saves a buffer of noise, and draws the noise only afterwards."""
     return Operator(template, 21, 0, Order.SAME, lacking=frozenset({"complex", "float16"}))
 
 
 def mixture(count: int) -> Operator:
-    """A sum of so many tensors of one shape, each with a weight that no other gets."""
+    """A sum of so many tensors of one shape, each with a different weight."""
     names = ", ".join(f"{{{number}}}" for number in range(count))
     return Operator(f"torch.stack([{names}]).cumsum(0).sum(0)", 6 + 5 * count, 0, Order.SAME)
 

@@ -1,4 +1,4 @@
-"""Programs rewritten: lines after operators in regions, other callers of regions, and results that need less than is saved."""
+"""Rewrites programs: lines after operators in regions, other callers of regions, results that need less than is saved."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def hidden(body: Iterable[Statement], returned: Collection[str]) -> list[Op]:
 
 
 def breakable(program: Program) -> list[str]:
-    """The targets of operators by which a region has saved something; its last operator only if there is no other."""
+    """The targets of operators by whose end a region has saved something; its last operator only if there is no other."""
     names: list[str] = []
     for region in program.regions:
         own = [statement.target for statement in region.body if isinstance(statement, Op)]
@@ -81,9 +81,9 @@ def breakable(program: Program) -> list[str]:
 
 
 def ending_in_a_region(program: Program) -> Program:
-    """The same program, with one region more as the last thing that its first region does.
+    """The same program, with one more region as the last thing that its first region does.
 
-    A recomputation of the first one that stops early stops before it calls that one.
+    A recomputation of the first region that stops early does not reach that one.
     """
     index, first = next((index, one) for index, one in enumerate(program.body) if isinstance(one, Region))
     inner, outer, result = (f"{first.name}_{name}" for name in ("inner", "outer", "result"))
@@ -107,7 +107,7 @@ def asides(program: Program) -> list[str]:
 
 
 def with_asides(program: Program) -> Program:
-    """The same program, with one result more of outermost regions: its backward does not need all that they save."""
+    """The same program, with one more result from outermost regions, whose backward does not need all that they save."""
     body: list[Statement] = []
     for statement in program.body:
         saving = kept(statement) if isinstance(statement, Region) else []

@@ -23,7 +23,7 @@ from reprise.model_check.regions import Key, RegionRun, Watch
 from reprise.model_check.run import Probe, Setting, now, run
 
 Budget = int | str
-TRIES = 4  # choices that are executed, each for a lower limit, while the executed peak exceeds the budget
+TRIES = 4  # choices that are executed, each with a lower limit, while the executed peak exceeds the budget
 ROUNDS = 3  # of what is timed
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
@@ -31,7 +31,7 @@ _GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
 
 @dataclass(frozen=True)
 class RegionCosts:
-    """What a region keeps that checkpointing frees, what it is passed, which stays, and its forward's seconds."""
+    """Bytes that a region keeps and checkpointing frees, bytes that it is passed and that stay, and its forward's seconds."""
 
     name: str
     kept_bytes: int
@@ -43,8 +43,8 @@ class RegionCosts:
 class Choice:
     """Regions to checkpoint within a budget. ``globs`` name them; those without a module have none, and are in ``unnamed``.
 
-    Bytes are peaks. ``verdict`` is of steps with this choice, beside plain's. FLOPs and times, as ratios to plain's, are those
-    of a step with this choice, and with all regions checkpointed.
+    Bytes are peaks. ``verdict`` compares steps with this choice to plain ones. FLOPs, and times as ratios to plain's, are those
+    of a step with this choice, and of one with all regions checkpointed.
     """
 
     budget: int
@@ -65,7 +65,7 @@ class Choice:
 
 
 class OverBudget(ValueError):
-    """No choice of regions keeps the budget."""
+    """No choice of regions fits the budget."""
 
 
 def parse_budget(given: Budget, plain_peak: int) -> int:
@@ -81,7 +81,7 @@ def parse_budget(given: Budget, plain_peak: int) -> int:
 
 @dataclass(frozen=True)
 class Planner:
-    """What was measured of a plain step: its memory over time, and each region's time. Regions of one module go together."""
+    """What was measured of a plain step, to choose by: memory over time, and seconds. Regions of a module go together."""
 
     setting: Setting
     plain: PlainRuns
@@ -102,11 +102,11 @@ class Planner:
 
     @property
     def plain_peak(self) -> int:
-        """Of the step without checkpointing, as it is reported; of the trace if the model does not bear the meter."""
+        """The peak of the step without checkpointing, as it is reported, or that of the trace if the step was not measured."""
         return self.plain.costs.storages_peak_bytes if self.plain.costs else max(self.trace.alive)
 
     def region_costs(self) -> tuple[RegionCosts, ...]:
-        """Of each group of regions."""
+        """The costs of each group of regions."""
         return tuple(
             RegionCosts(
                 self.trace.regions[keys[0]].name,
@@ -118,14 +118,14 @@ class Planner:
         )
 
     def choose(self, one: Implementation, given: Budget) -> Choice:
-        """Choose and execute. Raises OverBudget, with the least that was executed, if nothing keeps the budget.
+        """Choose and execute. Raises OverBudget, with the smallest peak that was executed, if no choice fits the budget.
 
-        Raises what the implementation does with these regions checkpointed, and BuildFails and PlainFails as ``run`` does.
+        Raises what the implementation raises with these regions checkpointed, and BuildFails and PlainFails as ``run`` does.
         """
         budget = parse_budget(given, self.plain_peak)
         member = {key: number for number, keys in enumerate(self.groups) for key in keys}
         moments = moments_of(self.trace, member, early_stop="early-stop" in one.capabilities)
-        limit = max(budget, max(self.trace.alive)) if self.plain_peak <= budget else budget  # no region, if plain is within it
+        limit = max(budget, max(self.trace.alive)) if self.plain_peak <= budget else budget  # none is chosen if plain fits
         for _ in range(TRIES):
             chosen = fastest(moments, self.seconds, limit)
             if chosen is None:
@@ -140,7 +140,7 @@ class Planner:
             return self._choice(one, budget, moments, smallest, costs)
         names = ", ".join(self._names(smallest)) or "none"
         raise OverBudget(
-            f"budget is {given}, {budget:,} bytes; the least that was found for {one.name} is "
+            f"budget is {given}, {budget:,} bytes; the smallest peak that was found for {one.name} is "
             f"{costs.storages_peak_bytes:,}, executed with {names} checkpointed; plain takes {self.plain_peak:,}"
         )
 
@@ -175,7 +175,7 @@ class Planner:
         return tuple(self.trace.regions[self.groups[number][0]].name for number in sorted(chosen))
 
     def _times(self, one: Implementation, keys: frozenset[Key]) -> tuple[float, float, float]:
-        """Median seconds of a step: plain, with these regions checkpointed, and with all; each in turn."""
+        """Median seconds of a step: plain, with these regions checkpointed, and with all; timed in turn."""
         rounds = [
             (
                 run(self.setting, None, steps=1).seconds[0],
@@ -189,7 +189,7 @@ class Planner:
 
 
 def _grouped(traced: MemoryTrace) -> tuple[tuple[Key, ...], ...]:
-    """Regions by the module that they run, which a glob names; others each alone."""
+    """Regions grouped by the module that they run, as a glob would choose them; others by themselves."""
     modules = {name for name, _ in traced.model.named_modules()}
     groups: dict[object, list[Key]] = {}
     for key, region in traced.regions.items():

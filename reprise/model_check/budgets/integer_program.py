@@ -23,7 +23,7 @@ def require_scipy() -> Any:
 
 
 def fastest(moments: Sequence[Moment], seconds: Sequence[float], budget: int) -> frozenset[int] | None:
-    """The groups that take the least time to recompute, of those that keep every moment within the budget; None if none do."""
+    """The groups that take the least time to recompute and keep every moment within the budget; None if there are none."""
     longest = max(seconds, default=0.0) or 1.0
     return _solved(moments, len(seconds), costs=[(one or longest) / longest for one in seconds], limit=budget)
 
@@ -36,7 +36,7 @@ def least(moments: Sequence[Moment], groups: int) -> frozenset[int]:
 
 
 def _solved(moments: Sequence[Moment], groups: int, *, costs: list[float], limit: int | None) -> frozenset[int] | None:
-    """Solve for one variable a group, one a term of several groups, and the peak, in units of plain's."""
+    """Solve for one variable for each group, one for each term of several groups, and the peak in units of plain's."""
     optimize = require_scipy()
     unit = max(1, *(one.plain for one in moments))
     several = {term: groups + number for number, term in enumerate(dict.fromkeys(_of_several(moments)))}

@@ -1,7 +1,7 @@
 """The peak of a step as a function of the regions that are checkpointed, from the trace of a plain one.
 
-What a checkpointed region makes and saves is away from its end until backward asks for it, when the region runs again; what
-it was passed stays meanwhile. Each moment is linear in what is chosen, so an integer program can choose.
+What a checkpointed region makes and saves is gone from its end until backward asks for it and the region runs again; what it
+was passed stays alive in between. The bytes of each moment are linear in the choice, so an integer program can choose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Member = Mapping[Key, int]  # the group of each region
 
 @dataclass(frozen=True)
 class Moment:
-    """The most bytes over some time: of plain, and more or less of them (below 0) if a term holds."""
+    """The most bytes over some time: plain's, and what each term adds (or removes, below 0) if it holds."""
 
     plain: int
     terms: Mapping[Term, int]
@@ -33,7 +33,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Change:
-    """Bytes that are there more or less (below 0) after operator ``begin`` until ``end``, if a term holds."""
+    """Bytes that are added (or removed, below 0) after operator ``begin`` until ``end``, if a term holds."""
 
     term: Term
     size: int
@@ -53,7 +53,7 @@ def predicted_peak(moments: Sequence[Moment], chosen: Set[int]) -> int:
 
 
 def moments_of(trace: MemoryTrace, member: Member, *, early_stop: bool) -> tuple[Moment, ...]:
-    """The moments of a step, of which each region is in a group; ``early_stop``: recomputations end at what is saved last."""
+    """The moments of a step. ``member`` has each region's group; with ``early_stop``, recomputations end at the last save."""
     changes = [*_freed(trace, member), *_kept(trace, member)]
     times = sorted({0, trace.time, *(one.begin for one in changes), *(min(one.end, trace.time) for one in changes)})
     between = [
@@ -73,7 +73,7 @@ def _recomputations(trace: MemoryTrace, member: Member, changes: Sequence[Change
 
 
 def recomputed_bytes(trace: MemoryTrace, region: RegionTime, early_stop: bool) -> int:
-    """The most bytes that a region's forward adds to those that were there when it began."""
+    """The most bytes that a region's forward adds to those at its beginning."""
     end = region.last_save if early_stop else region.end
     return max(trace.alive[region.begin : end + 1]) - trace.alive[region.begin]
 
@@ -86,7 +86,7 @@ def _terms(changes: Iterator[Change] | Sequence[Change]) -> Counter[Term]:
 
 
 def _freed(trace: MemoryTrace, member: Member) -> Iterator[Change]:
-    """What a region made and saved, and nobody else needs: what is passed to another region, and so kept by it, stays."""
+    """What a region made and saved, and nobody else needs: what is passed to another region is kept by that one."""
     for one in trace.stored:
         regions = {key for key in one.saved_by if key is not None}
         if one.maker not in regions or None in one.saved_by or one.passed_to or one.maker is None:
@@ -98,7 +98,7 @@ def _freed(trace: MemoryTrace, member: Member) -> Iterator[Change]:
 
 
 def _kept(trace: MemoryTrace, member: Member) -> Iterator[Change]:
-    """What a region was passed, and would be freed before its backward."""
+    """What a region was passed and plain would free before the region's backward."""
     for one in trace.stored:
         needed = [trace.regions[key] for key in one.passed_to if trace.regions[key].asked != FOREVER]
         asked = max((region.asked for region in needed), default=0)

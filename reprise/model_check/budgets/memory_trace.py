@@ -27,7 +27,7 @@ FOREVER = sys.maxsize
 
 @dataclass
 class Stored:
-    """A storage that an operator made: by which region, which regions saved it, and which were passed it."""
+    """A storage that an operator made: in which region, which regions saved it, and which were passed it."""
 
     size: int
     maker: Key | None
@@ -99,7 +99,7 @@ class MemoryTrace(TorchDispatchMode):
             one.saved_by.add(region)
         if region is not None:
             self.regions[region].last_save = self.time
-        return region, tensor.detach()  # an output that packs itself would never be freed
+        return region, tensor.detach()  # a node that keeps its own output would never be freed
 
     def unpack(self, packed: tuple[Key | None, torch.Tensor]) -> torch.Tensor:
         """Note that backward asks for it."""

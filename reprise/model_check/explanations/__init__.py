@@ -1,1 +1,1 @@
-"""Why a step differs: runs are recorded operator by operator, and the first operator at which two of them part is named."""
+"""Why a step differs: runs are recorded operator by operator, and the first operator at which two runs differ is named."""

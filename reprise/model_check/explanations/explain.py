@@ -1,6 +1,6 @@
-"""Where a recomputation parts from its forward, or a plain run from another: the first operator, and who changed its inputs.
+"""Where a recomputation first differs from its forward, or a plain run from another: the operator, and what changed its inputs.
 
-Regions are left out until a smallest set still goes wrong.
+Regions are left out until the smallest set that still goes wrong is left.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from reprise.model_check.plain_runs import PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
-TRIES = 60  # runs at most to leave regions out
-RECORDINGS = 8  # of plain, to see two that differ
+TRIES = 60  # runs in which regions are left out, at most
+RECORDINGS = 8  # of plain, to find two that differ
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first operators at which two runs part; ``changed`` are the inputs of which another value was read."""
+    """The first operators that differ between two runs; ``changed`` are the inputs of which another value was read."""
 
     first: Operator | None
     second: Operator
@@ -34,7 +34,7 @@ class Difference:
 def first_difference(
     one: Sequence[Operator], other: Sequence[Operator], runs: tuple[str, str] = IN_REGION
 ) -> Difference | None:
-    """The first operator of ``other`` that is another than in ``one``, or reads or makes others; None if none does."""
+    """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none."""
     for number, (first, second) in enumerate(zip(one, other, strict=False)):
         if (found := _difference(first, second, runs)) is None:
             continue
@@ -49,7 +49,7 @@ def first_difference(
 
 
 def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[str, tuple[int, ...]] | None:
-    """In what two operators differ, in words, and of which inputs they read other values."""
+    """How two operators differ, in words, and of which inputs they read other values."""
     if one.name != other.name:
         return f"{one.name} {runs[0]}, {other.name} {runs[1]}", ()
     if len(one.read) != len(other.read):
@@ -68,7 +68,7 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
 def explain_divergence(
     setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None
 ) -> tuple[str, ...]:
-    """Lines that name a smallest set of regions which still goes wrong, and where its recomputations part from forward.
+    """Lines that name a smallest set of regions that still goes wrong, and where its recomputations differ from forward.
 
     ``compared`` has what diverges; None if the implementation raised an error.
     """
@@ -91,7 +91,7 @@ def explain_divergence(
 
 
 def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: Run) -> tuple[str, ...]:
-    """Lines that say whether recomputations part from forward, which one run tells."""
+    """Lines that say whether recomputations differ from forward, for which one run is enough."""
     return tuple(_recomputations(setting, checkpoint, _names(plain), [one.key for one in plain.regions]))
 
 
@@ -100,7 +100,7 @@ def _names(plain: Run) -> Mapping[Key, str]:
 
 
 def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
-    """Where the recomputations of one recorded step part from forward, and which inputs of regions were changed in place."""
+    """Where recomputations of one recorded step differ from forward, and which inputs of regions were changed in place."""
     recording, error = record(setting, checkpoint, frozenset(keys))
     found = [
         (difference, key, number)
@@ -119,13 +119,13 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
         yield f"ended by {error}"
     if not found and not (error and changes):
         yield (
-            "every operator of the recomputations that ran reads and gives what it did in forward, so what differs is not in "
-            "a region's values: how often something happens, or which gradients the implementation passes on"
+            "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
+            "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
         )
 
 
 def _writers(recording: Recording, difference: Difference) -> Iterator[str]:
-    """What wrote the inputs of which the recomputation reads another value."""
+    """What wrote the inputs of which the recomputation reads other values."""
     if difference.first is None:
         return
     for i in difference.changed:
@@ -136,7 +136,7 @@ def _writers(recording: Recording, difference: Difference) -> Iterator[str]:
         if writes:
             yield _told(writes)
         else:
-            yield "  changed in between by no operator that was recorded, as by numpy or another thread"
+            yield "  changed in between, but by no recorded operator: by numpy or another thread, for example"
 
 
 def _told(writes: Sequence[Write]) -> str:
@@ -145,17 +145,17 @@ def _told(writes: Sequence[Write]) -> str:
 
 
 def _changed_inputs(recording: Recording, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
-    """The inputs of regions that were written after forward had begun to read them."""
+    """The inputs of regions that were written after they were passed."""
     for key in keys:
         since, inputs = recording.inputs.get(key, (0, {}))
         for storage, name in inputs.items():
             if writes := recording.writes_to(storage, since + 1):
-                yield f"{name} of region {names[key]} does not stay as it was passed:"
+                yield f"{name} of region {names[key]} is changed after it was passed:"
                 yield _told(writes)
 
 
 def explain_spread(setting: Setting) -> tuple[str, ...]:
-    """Where two plain runs part."""
+    """Lines that say where two plain runs first differ."""
     first = record(setting, None)[0]
     for _ in range(RECORDINGS - 1):
         other = record(setting, None)[0]
@@ -167,8 +167,8 @@ def explain_spread(setting: Setting) -> tuple[str, ...]:
         if found:
             difference, key = min(found, key=lambda one: (one[0].first or one[0].second).time)
             where = f"in region {first.names[key]}" if key else "outside of regions"
-            return f"two plain runs part {where}:", *(f"  {line}" for line in difference.lines)
-    return (f"recorded operator by operator, {RECORDINGS} plain runs were the same",)
+            return f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines)
+    return (f"{RECORDINGS} plain runs, recorded operator by operator, were the same",)
 
 
 def _either_way(one: Sequence[Operator], other: Sequence[Operator]) -> Difference | None:
@@ -176,7 +176,7 @@ def _either_way(one: Sequence[Operator], other: Sequence[Operator]) -> Differenc
 
 
 def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> list[Key]:
-    """A smallest set of keys that still shows it: without any one of them it does not, unless TRIES were too few."""
+    """A smallest set of keys that still shows it: without any one of them it does not, unless there were too few TRIES."""
     tries = iter(range(TRIES))
     size = len(keys) // 2
     while size:

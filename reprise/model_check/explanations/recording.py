@@ -1,7 +1,7 @@
 """What ran in a step, operator by operator: digests of what each read and made, and which storages were written when.
 
-What implementations and PyTorch's checkpoint do themselves is left out, and so are detach and changes of dtype, of which
-autocast's cache spares the second. What memory holds that no operator has written yet is no value.
+Operators of implementations and of PyTorch's checkpoint are left out. So are detach and changes of dtype: autocast's cache may
+spare a second one. Of memory that no operator has written yet, only the metadata are compared.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator that ran: its other arguments, digests of the tensors that it read, and of those that it made or wrote.
+    """One operator that ran: digests of the tensors that it read, and of those that it made or wrote; its other arguments.
 
-    ``origins`` says of each tensor that it read whose it is, and ``storages`` where it lies, if that is known.
+    For each tensor that it read, ``origins`` names the parameter, buffer or argument, and ``storages`` its storage, if known.
     """
 
     time: int
@@ -61,9 +61,9 @@ class Write:
 
 @dataclass
 class Recording(TorchDispatchMode):
-    """The operators of each run of each region; those outside of regions are under no key and number 0.
+    """The operators of each run of each region; those outside of regions have an empty key and number 0.
 
-    Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and since when.
+    Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and when.
     """
 
     model: nn.Module
@@ -120,7 +120,7 @@ class Recording(TorchDispatchMode):
         return nullcontext()
 
     def writes_to(self, storage: StorageWeakRef, since: int, until: int | None = None) -> list[Write]:
-        """The operators that wrote a storage at this time or later, before another time if that is given."""
+        """The operators that wrote a storage from time ``since`` on, and before ``until`` if that is given."""
         until = self.time + 1 if until is None else until
         return [one for one in self.writes if one.storage == storage and since <= one.time < until]
 
@@ -136,7 +136,7 @@ class Recording(TorchDispatchMode):
     def _note_writes(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: list[torch.Tensor], line: str
     ) -> None:
-        """Keep in mind which storages an operator wrote, and which none has written."""
+        """Note which storages an operator wrote, and which no operator has written yet."""
         if func.overloadpacket in _UNWRITTEN:
             self.unwritten |= {*_storages(outputs)}
             return
@@ -168,7 +168,7 @@ def _storages(values: Iterable[Any]) -> Iterator[StorageWeakRef]:
 
 
 def _is_of_checkpoint() -> bool:
-    """Whether an implementation calls the operator, rather than the user."""
+    """Whether an implementation calls the operator, and not the user's code."""
     for frame in regions.frames():
         path = frame.f_code.co_filename
         if path.startswith(_CHECKPOINTS):
@@ -181,7 +181,7 @@ def _is_of_checkpoint() -> bool:
 
 
 def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:
-    """One step, recorded, and the error that ended it, if any."""
+    """Record one step. Also returns the error that ended it, "" if none did."""
     made: list[Recording] = []
 
     def mode(model: nn.Module) -> Recording:
@@ -196,6 +196,6 @@ def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key]
         run(setting, checkpoint, steps=1, only=only, probe=Probe(mode, watch, lambda *_: None))
     except BuildFails:
         raise
-    except Exception as raised:  # noqa: BLE001 - it is told
+    except Exception as raised:  # noqa: BLE001 - whatever it is, it is returned
         error = errors.told(raised).splitlines()[0]
     return made[-1], error

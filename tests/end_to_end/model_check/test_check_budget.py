@@ -109,7 +109,9 @@ def test_pasted_globs_have_the_executed_peak() -> None:
 def test_a_budget_that_nothing_keeps_is_refused_with_the_least() -> None:
     (result,) = check(build, impl="nested", steps=1).results
     assert result.costs is not None
-    with pytest.raises(OverBudget, match=f"the least that was found for nested is {result.costs.peak_bytes:,}, executed with"):
+    with pytest.raises(
+        OverBudget, match=f"the smallest peak that was found for nested is {result.costs.peak_bytes:,}, executed with"
+    ):
         check(build, impl="nested", budget="1%", steps=1)
 
 
@@ -140,7 +142,7 @@ def test_a_budget_that_plain_keeps_leaves_all_regions_out_and_says_so(impl: str)
         chosen = choice(report)
         assert (chosen.globs, chosen.unnamed) == ((), ())
         assert chosen.budget == chosen.predicted == chosen.executed == plain.storages_peak_bytes
-        assert f"within {chosen.budget:,} bytes: plain is, so checkpoint none of 2 regions" in str(report)
+        assert f"within {chosen.budget:,} bytes: plain fits, so checkpoint none of 2 regions" in str(report)
         assert "--regions" not in str(report)
 
 

@@ -191,7 +191,7 @@ def unsteady(x: torch.Tensor) -> torch.Tensor:
 def test_an_operator_that_is_not_deterministic_is_named_in_its_region_and_between_plain_runs() -> None:
     report = check(built(lambda _, x: x * unsteady(x.detach())), impl="torch-nonreentrant", explain=True, steps=1)
     (result,) = report.results
-    assert report.spread_explanation[0] == "two plain runs part in region layers.1:"
+    assert report.spread_explanation[0] == "two plain runs first differ in region layers.1:"
     assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation[1]
     assert result.explanation[0].startswith("region layers.1 (")
     assert "reprise_check.unsteady.default gives another value for the same inputs" in result.explanation[1]
@@ -239,7 +239,7 @@ def test_noise_outside_of_regions_is_named_there() -> None:
         return model, lambda made: made(x).sum() * NOISE.random()
 
     report = check(noisy, impl="nested", steps=1)
-    assert report.spread_explanation[0] == "two plain runs part outside of regions:"
+    assert report.spread_explanation[0] == "two plain runs first differ outside of regions:"
     assert "aten.mul.Tensor is called with " in report.spread_explanation[1]
 
 

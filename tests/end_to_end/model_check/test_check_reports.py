@@ -79,9 +79,9 @@ FAULTS: list[tuple[Callable[..., Any], str]] = [
     (scaled, "gradients: 8 of 8 differ"),
     (cut_off, "gradients: 6 of 8 missing: layers.0.linear.weight"),
     (training_what_is_frozen, "gradients: 1 that plain does not have: first.weight"),
-    (drawing, "random number streams stand elsewhere after the step: torch"),
-    (drawing_of_numpy, "random number streams stand elsewhere after the step: numpy"),
-    (switching_to_eval, "train() or eval() is other after the step: "),
+    (drawing, "random number streams are in another state after the step: torch"),
+    (drawing_of_numpy, "random number streams are in another state after the step: numpy"),
+    (switching_to_eval, "train() or eval() differs after the step: "),
     (wrong_from_the_fourth_call_on, "losses of later steps: 1 of 1 differ"),
     (wrong_from_the_fourth_call_on, "parameters after the last step: "),
 ]
@@ -279,7 +279,7 @@ def test_the_assertion_serves_a_users_own_tests(tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "1 failed, 1 passed" in ran.stdout
     assert "AssertionError: checkpointing changes the step" in ran.stdout
-    assert "buffers are updated once more by the recomputation, in: layers.1.extra" in ran.stdout
+    assert "buffers are updated again by the recomputation, in: layers.1.extra" in ran.stdout
 
 
 def test_what_a_user_imports_is_there() -> None:

@@ -101,7 +101,7 @@ def test_a_glob_whose_modules_the_step_does_not_call_is_reported() -> None:
     report = check(lambda: (Unused(), torch.randn(4, 8)), regions=["layers.*", "unused*", "*.linear"], impl=IMPL, steps=1)
     assert report.regions == ("layers.0", "layers.1", "layers.2")
     assert report.uncalled == {"unused*": ("unused",)}
-    assert "--regions 'unused*' names modules that the step does not call, so no regions: unused\n" in str(report)
+    assert "--regions 'unused*' matches modules that the step does not call, which are no regions: unused\n" in str(report)
     assert warned(report) == {}
     assert json.loads(report.as_json())["uncalled"] == {"unused*": ["unused"]}
 
@@ -122,6 +122,6 @@ def test_an_error_of_the_meter_is_told_as_ours(part: str, monkeypatch: pytest.Mo
     report = check(built(), impl=IMPL, steps=1)
     (result,) = report.results
     assert (result.verdict, result.costs) == ("agrees", None)
-    assert result.not_measured.startswith(f"an error of reprise itself in measuring, at {__file__}:")
+    assert result.not_measured.startswith(f"an error of reprise itself while measuring, at {__file__}:")
     assert f"no figures, and no further warnings: {result.not_measured}" in str(report)
     assert (report.plain is None) is (report.not_measured != "")

@@ -162,7 +162,7 @@ def test_the_script_of_an_ending_has_status_1(process: Any, tmp_path: Path, monk
     assert {name: "dump_traceback_later(30, exit=True)" in text for name, text in texts.items()} == {
         name: bool(at) for name, at in SHOWN.items()
     }
-    assert all("due" in text for text in texts.values())
+    assert all("expected" in text for text in texts.values())
     broken = [text.replace("traceback_later(30", "traceback_later(3") for text in texts.values()]
     mended = [text.replace(binding_in(text), "from impls.nested import checkpoint") for text in broken]
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -170,7 +170,7 @@ def test_the_script_of_an_ending_has_status_1(process: Any, tmp_path: Path, monk
     assert [status for status, _ in found] == [1] * len(broken) + [0] * len(mended), found
     for (name, at), (_, output) in zip(SHOWN.items(), found, strict=False):
         assert at in output
-        assert not at or f"where endings:{name} comes to none, it is shown below" in output
+        assert not at or f"if endings:{name} does not, its stack is shown below" in output
 
 
 @pytest.mark.parametrize("name", ["silent", "busy", "copies"])

@@ -104,7 +104,7 @@ def test_a_malformed_finding_is_refused(path: Path, change: dict[str, Any], reas
 
 def test_a_finding_twice_is_refused(path: Path) -> None:
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
-    with pytest.raises(ValueError, match="line 3 is about what an earlier line is about: older, law masks"):
+    with pytest.raises(ValueError, match="line 3 repeats the finding of an earlier line: older, law masks"):
         read(path)
 
 

@@ -50,16 +50,16 @@ def test_a_new_file_and_results_of_an_earlier_run_are_accepted(text: str, here: 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("README.md", "which is there and holds no results of this suite (README.md: line 1 is not JSON"),
-        ("latin", "which is there and holds no results of this suite (latin: it is not UTF-8 text"),
+        ("README.md", "which exists and holds no results of this suite (README.md: line 1 is not JSON"),
+        ("latin", "which exists and holds no results of this suite (latin: it is not UTF-8 text"),
         ("package", "a directory"),
         ("", "a directory"),
-        ("pipe", "which is no file"),
+        ("pipe", "which is not a file"),
         ("README.md/new.jsonl", "which cannot be written: "),
         ("/proc/new.jsonl", "which cannot be written: "),
         ("n" * 254, "which cannot be written: "),
-        ("package.jsonl", "and its scripts would go to package, where __init__.py is none of a run"),
-        ("README.md.jsonl", "and its scripts would go to README.md, which is no directory"),
+        ("package.jsonl", "and its scripts would go to package, where __init__.py is not a script of a run"),
+        ("README.md.jsonl", "and its scripts would go to README.md, which is not a directory"),
     ],
 )
 def test_what_would_destroy_something_or_cannot_be_written_is_refused(text: str, reason: str, here: Path) -> None:
@@ -72,9 +72,9 @@ def test_what_would_destroy_something_or_cannot_be_written_is_refused(text: str,
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("README.md", "it is README.md, which is there and holds no results of this suite (README.md: line 1 is not JSON"),
+        ("README.md", "it is README.md, which exists and holds no results of this suite (README.md: line 1 is not JSON"),
         ("package", "package is a directory"),
-        ("pipe", "it is pipe, which is no file"),
+        ("pipe", "it is pipe, which is not a file"),
         ("README.md/new.jsonl", "README.md/new.jsonl cannot be written: README.md is not a directory"),
     ],
 )
@@ -135,5 +135,5 @@ def test_a_run_is_refused_before_anything_is_judged(here: Path) -> None:
     command = [sys.executable, "-m", "pytest", "conformance", "-k", "keyword_arguments", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert f"argument --results: it is {here / 'README.md'}, which is there and holds no results" in done.stderr
+    assert f"argument --results: it is {here / 'README.md'}, which exists and holds no results" in done.stderr
     assert (here / "README.md").read_text() == "# Mine\n"

@@ -104,7 +104,7 @@ def test_of_a_declaration_only_what_the_law_is_about_counts(path: Path) -> None:
 def test_another_machine_release_or_seed_judges_all(changes: dict[str, Any], path: Path) -> None:
     found = kept_rows(path, {**HEADER, **changes}, SOURCES, CHOSEN)
     assert not found.rows
-    assert f"all is judged: {path} has another {next(iter(changes))}" in found.pytest_report_header()
+    assert f"everything is judged: {path} has another {next(iter(changes))}" in found.pytest_report_header()
 
 
 def test_without_results_all_is_judged(tmp_path: Path) -> None:

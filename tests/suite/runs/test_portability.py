@@ -76,7 +76,7 @@ def test_what_the_processor_cannot_do_is_left_out_with_its_reason(monkeypatch: p
     amd, intel = Machine(HERE, Path("intel.so")), Machine(replace(HERE, mkl=7), None)
     assert [name for name, one in NAMED.items() if amd.lacks(one)] == []
     assert {name: intel.lacks(one) for name, one in NAMED.items() if intel.lacks(one)}.keys() == {"intel"}
-    assert "takes Linux and a C compiler" in Machine(HERE, None).lacks(NAMED["intel"])
+    assert "needs Linux and a C compiler" in Machine(HERE, None).lacks(NAMED["intel"])
     assert "lacks AVX2" in Machine(replace(HERE, capability="DEFAULT"), None).lacks(NAMED["avx2"])
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert "one of x86-64" in amd.lacks(NAMED["sse4"])

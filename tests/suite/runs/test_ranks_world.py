@@ -68,7 +68,7 @@ def test_a_rank_that_the_others_leave_behind_comes_back(world: World) -> None:
 def test_a_rank_that_stays_behind_is_told_with_its_stack(world: World) -> None:
     sums(world)
     pids, started = [*world._pids.values()], world.started
-    with pytest.raises(WorldEnded, match=r"no answer in 6 seconds of rank 1 of 2\nrank 1:\n  <program>:\d+ in run") as ended:
+    with pytest.raises(WorldEnded, match=r"no answer in 6 seconds from rank 1 of 2\nrank 1:\n  <program>:\d+ in run") as ended:
         world.run(Task(SLEEPS, ""))
     assert ended.value.hangs
     assert alive(pids) == []
@@ -98,7 +98,7 @@ def test_a_fault_of_the_suite_is_no_verdict(world: World) -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_world_has_a_rank_at_least(size: int) -> None:
-    with pytest.raises(ValueError, match=f"the number of ranks is {size}; it must be 1 at least"):
+    with pytest.raises(ValueError, match=f"the number of ranks is {size}; it must be at least 1"):
         World(size)
 
 

@@ -1,4 +1,4 @@
-"""Faults of the nested checkpoint that laws about tensors which are changed in place must catch."""
+"""Faults of the nested checkpoint that laws about tensors changed in place must catch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _renew_versions(inputs: Any) -> None:
 
 @mutant("nested.region", "errors", "changed_outputs")
 def overlooks_changes_since_forward(copy: Copy) -> None:
-    """What follows the version of a saved tensor stays at the version it had when it was saved."""
+    """The alias that follows a saved tensor's version stays at the version from when the tensor was saved."""
     copy.replace("nested.region", "version_probe", lambda tensor: SimpleNamespace(_version=tensor._version), only_here=True)
 
 
@@ -75,7 +75,7 @@ def lets_the_recomputation_corrupt_what_it_saved(copy: Copy) -> None:
 
 @mutant("nested.inputs", "errors", "a_function_that_changes_its_argument")
 def lets_an_input_be_changed(copy: Copy) -> None:
-    """That forward has changed an input in place, and that it is gone, is forgotten as forward ends."""
+    """When forward ends, it is forgotten that forward changed an input in place, so that the old value is gone."""
     for kind in ("FlatInputs", "Inputs"):
         copy.call_after("nested.inputs", f"{kind}.end_forward", lambda _, self: _renew_versions(self))
 
@@ -157,7 +157,7 @@ def notes_versions_when_it_recomputes(copy: Copy) -> None:
 
 @mutant("nested.region", "errors", "changed_outputs")
 def tells_of_a_changed_output_once(copy: Copy) -> None:
-    """That a saved tensor was changed is an error the first time that it is unpacked, and not the second time."""
+    """A changed saved tensor is an error the first time that it is unpacked, but not the second time."""
 
     def again(self: Any, slot: Any) -> bool:
         changed, before = slot[1]._version != slot[2][3], "told" in vars(self)
@@ -191,7 +191,7 @@ def watches_the_first_argument_alone(copy: Copy) -> None:
 
 @mutant("nested.region", "errors", "hooks_that_copy_after_changes")
 def shares_looks_but_for_versions(copy: Copy) -> None:
-    """Neighbours that differ in their versions alone share one look, with the version of the first."""
+    """Consecutive saved tensors that differ only in their versions share one record, with the version of the first."""
 
     class Alike(tuple[Any, ...]):
         __slots__ = ()

@@ -1,4 +1,4 @@
-"""Faults of the nested checkpoint that laws of the family compiled must catch: of what takes its place in a graph."""
+"""Faults of what takes the nested checkpoint's place in a graph, which laws of the family compiled must catch."""
 
 from __future__ import annotations
 

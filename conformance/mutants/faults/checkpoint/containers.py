@@ -22,7 +22,7 @@ def _put_records_together(copy: Copy, change: Callable[[Any, dict[str, Any]], An
 
 
 def _keep_containers(copy: Copy, where: Callable[[Any], bool]) -> None:
-    """A container goes through as it is only if ``where`` is true of its form."""
+    """A container is passed on unchanged only if ``where`` is true of its form."""
     copy.call_instead(
         "tensors.containers",
         "Container.original_with",
@@ -75,13 +75,13 @@ def copies_what_cleans_up(copy: Copy) -> None:
 
 @mutant("tensors.containers", "structure", "containers_that_the_function_empties")
 def hands_over_lists_that_were_changed(copy: Copy) -> None:
-    """A container is taken for one that holds what it held, whatever it holds now."""
+    """A container is treated as if it held what it held at the call, whatever it holds now."""
     copy.replace("tensors.containers", "Container._consists_of", lambda self, value, children: True)
 
 
 @mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
 def puts_back_what_was_changed_since(copy: Copy) -> None:
-    """A container that was changed after the call, and is made anew, gets back what it held."""
+    """A container that was changed after the call, and is made anew, gets its old contents back."""
     container, gone = copy["tensors.containers"].Container, copy["tensors.containers"].GONE
 
     def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
@@ -101,7 +101,7 @@ def compares_keys_by_value(copy: Copy) -> None:
 
 @mutant("nested.inputs", "structure", "containers_that_the_function_changes_around_regions")
 def does_not_put_back_what_it_filled(copy: Copy) -> None:
-    """A container that the function changes is as the early stop found it after the recomputation."""
+    """After the recomputation, a container that the function changes stays as it was at the early stop."""
     copy.replace("nested.inputs", "states_to_fill", lambda filled: [])
 
 

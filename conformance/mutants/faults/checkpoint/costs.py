@@ -24,7 +24,7 @@ def _drop_result(copy: Copy, dropped: Callable[[Any, Any], bool]) -> None:
 
 
 def _as_if_there_were_some(copy: Copy, task: int) -> Any:
-    """Recomputed tensors of a backward, of which none are left: a recomputation then brings one tensor alone."""
+    """An empty set of a backward's recomputed tensors, with which a recomputation returns only one tensor."""
     values = copy["nested.recomputation"].RecomputedTensors()
     values.task = task
     return values
@@ -54,7 +54,7 @@ def ignores_early_stop_switched_off(copy: Copy) -> None:
 
 @mutant("nested.region", "costs", "no_region_runs_too_often")
 def recomputes_for_each_saved_tensor(copy: Copy) -> None:
-    """A recomputation brings the tensor alone that is unpacked."""
+    """A recomputation returns only the tensor that is being unpacked."""
     copy.replace("nested.region", "Region.find_values", lambda self, task: _as_if_there_were_some(copy, task))
 
 
@@ -72,7 +72,7 @@ def recomputes_slots_that_were_cleared(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "costs", "calls_with_early_stop")
 def shares_one_table_between_all_regions(copy: Copy) -> None:
-    """All regions put what they recompute for a backward into one table, where one takes it for its own."""
+    """All regions keep what they recompute for a backward in one table, so that one takes another's tensors for its own."""
     tables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
     copy.set_after(
         "nested.recomputation",
@@ -117,7 +117,7 @@ def keeps_three_tensors_at_most(copy: Copy) -> None:
 
 @mutant("nested.region", "costs", "every_backward_recomputes_anew")
 def takes_an_ended_backward_for_this_one(copy: Copy) -> None:
-    """After a first backward, a recomputation brings the tensor alone that is unpacked."""
+    """After a first backward, a recomputation returns only the tensor that is being unpacked."""
 
     def recomputed(values: Any, self: Any, task: int) -> Any:
         return _as_if_there_were_some(copy, task) if values is None and self.values_by_task else values
@@ -154,7 +154,7 @@ def waits_for_another_operator_that_saves(copy: Copy) -> None:
 
 @mutant("tensors.versions", "costs", "no_operators_are_seen_but_the_functions")
 def follows_versions_in_sight_of_modes(copy: Copy) -> None:
-    """Dispatch modes of the user see how tensors are detached whose versions are followed."""
+    """Dispatch modes of the user see the detaching of tensors whose versions are followed."""
     copy.replace("tensors.versions", "dispatch_mode_count", lambda: 0, only_here=True)
 
 

@@ -1,4 +1,4 @@
-"""Faults of the nested checkpoint that laws of the family errors must catch, but for what happens to tensors outside."""
+"""Faults of the nested checkpoint that laws of the family errors must catch, except those about tensors from outside."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def compares_ranks_instead_of_shapes(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "errors", "more_saved_tensors_are_reported")
 def allows_one_tensor_more_or_less(copy: Copy) -> None:
-    """A recomputation may save one tensor more or less than forward, if it brings what is needed."""
+    """A recomputation may save one tensor more or fewer than forward, if it has what is needed."""
     _forgive_if(copy, lambda run, _: not run.stopped and run.count > run.last and abs(run.count - run.slot_count) == 1)
 
 

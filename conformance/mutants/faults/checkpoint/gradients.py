@@ -54,7 +54,7 @@ def _call_without_grad(copy: Copy, where: Callable[[Any], bool]) -> None:
 
 
 def _after_recomputation(copy: Copy, change: Callable[[], None]) -> None:
-    """Something is done once a recomputation is over, or has failed."""
+    """Do something once a recomputation is over, or has failed."""
 
     def changed(collect: Any, self: Any, function: Any) -> None:
         try:
@@ -115,7 +115,7 @@ def recomputes_without_a_graph(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "gradients", "saved_tensors_are_readable_twice")
 def lets_a_slot_be_read_once_in_a_backward(copy: Copy) -> None:
-    """A saved tensor that was unpacked is taken for lost instead of being recomputed again."""
+    """A saved tensor that was unpacked counts as lost instead of being recomputed again."""
 
     def pop(there: Any, self: Any, index: int, *_: Any) -> torch.Tensor:
         if index not in self:
@@ -179,7 +179,7 @@ def brings_zeros_for_what_needs_no_gradient(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "gradients", "custom_functions")
 def recovers_only_what_requires_grad(copy: Copy) -> None:
-    """A recomputed tensor that requires no grad is taken for one that nobody asked for."""
+    """A recomputed tensor that requires no grad is treated as one that backward does not need."""
 
     def changed(pack: Any, self: Any, tensor: torch.Tensor) -> Any:
         wanted = self.wanted
@@ -435,5 +435,5 @@ def hides_from_what_traces(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "gradients", "gradients_that_a_function_takes")
 def leaves_a_mode_that_is_not_there(copy: Copy) -> None:
-    """The mode that ends a recomputation after an operator is left where a backward inside has taken it off."""
+    """The mode that ends a recomputation after an operator is exited although a backward inside has taken it off."""
     copy.replace("nested.recomputation", "_StopAfterOperator.leave", lambda self: self.__exit__(None, None, None))

@@ -1,4 +1,4 @@
-"""Faults of the nested checkpoint that laws about hooks which a function registers must catch."""
+"""Faults of the nested checkpoint that laws about hooks registered by a function must catch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOOKS = "state.hook_registrations"
 
 
 def _take_off(copy: Copy, change: Callable[[Any, list[Any]], Iterable[Any]]) -> None:
-    """Of the hooks that a recomputation has registered, it knows ``change(changes, handles)`` alone."""
+    """Of the hooks that a recomputation has registered, it knows only ``change(changes, handles)``."""
     copy.change_result(_HOOKS, "_HookChanges.find_registered", lambda made, self: iter(change(self, [*made])))
 
 

@@ -16,7 +16,7 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
 
 def _keep_values(copy: Copy, keep: Callable[[Any, Any, Any, Any], object]) -> None:
-    """Let ``keep`` own what a recomputation leaves for the rest of a backward, in the place of the engine."""
+    """Let ``keep``, and not the engine, own what a recomputation leaves for the rest of a backward."""
 
     def recompute(values: Any, self: Any, task: int, slot: Any) -> None:
         if task in self.values_by_task:
@@ -56,7 +56,7 @@ class _Everything:
 
 @mutant("nested.region", "lifetimes", "a_backward_of_some_outputs_keeps_nothing")
 def keeps_recomputed_tensors_after_backward(copy: Copy) -> None:
-    """A region keeps what backward has left of the last recomputation."""
+    """A region keeps those tensors of the last recomputation that backward did not unpack."""
     _keep_values(copy, lambda self, task, slot, values: vars(self).update(kept=values))
 
 
@@ -119,7 +119,7 @@ def leaves_its_hooks_on_after_an_error(copy: Copy) -> None:
 
 @mutant("nested.region", "lifetimes", "a_request_for_some_gradients_keeps_nothing")
 def lets_go_at_the_next_backward(copy: Copy) -> None:
-    """What a backward has left of its recomputation is kept until there is another backward."""
+    """Tensors that a backward recomputed and did not unpack are kept until the next backward."""
     _keep_values(copy, lambda self, task, slot, values: vars(self).update(values_by_task={task: lambda: values}))
 
 
@@ -135,13 +135,13 @@ def recomputed_graph_owns_its_tensors(copy: Copy) -> None:
 
 @mutant("nested.region", "lifetimes", "partial_backward_passes_over_one_graph")
 def keeps_what_each_backward_left(copy: Copy) -> None:
-    """What each backward has left of its recomputation is kept."""
+    """Tensors that a backward recomputed and did not unpack are kept for good."""
     _keep_values(copy, lambda self, task, slot, values: self.values_by_task.update({task: lambda: values}))
 
 
 @mutant("nested.region", "lifetimes", "what_a_request_did_not_need_dies_with_it")
 def lets_the_graph_own_what_is_left(copy: Copy) -> None:
-    """What a backward has left of its recomputation hangs on a slot in the graph."""
+    """Tensors that a backward recomputed and did not unpack are owned by a slot in the graph."""
     _keep_values(copy, lambda self, task, slot, values: setattr(slot[1], "values", values))
 
 
@@ -325,19 +325,19 @@ def lets_pytree_keep_the_arguments(copy: Copy) -> None:
 
 @mutant("nested.inputs", "lifetimes", "arguments_in_containers_are_freed")
 def keeps_what_it_looks_after(copy: Copy) -> None:
-    """What is looked after later on is referred to strongly."""
+    """Containers that are to be looked at again later are referred to strongly."""
     copy.replace("nested.inputs", "weakref", SimpleNamespace(ref=lambda inputs: lambda: inputs), only_here=True)
 
 
 @mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
 def does_not_look_after_lists(copy: Copy) -> None:
-    """Containers that go through as they are, are not looked at again."""
+    """Containers that are passed on unchanged are not looked at again."""
     copy.replace("nested.inputs", "_recheck_earlier_inputs", lambda _: None)
 
 
 @mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
 def looks_at_the_last_call_in_its_turn(copy: Copy) -> None:
-    """The containers of the last call are looked at when those of all calls before it were."""
+    """The containers of the last call are looked at only after those of all earlier calls."""
 
     class Queue(deque[Any]):
         pop = deque.popleft

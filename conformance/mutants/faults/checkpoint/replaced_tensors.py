@@ -1,4 +1,4 @@
-"""Faults of the nested checkpoint that laws about tensors in the place of others must catch."""
+"""Faults of the nested checkpoint that laws about replaced tensors must catch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _origins_if(copy: Copy, wanted: Callable[[int], bool]) -> None:
 
 @mutant("nested.recomputation", "errors", "weights_and_buffers_that_are_replaced")
 def does_not_look_where_leaves_are(copy: Copy) -> None:
-    """That a tensor from outside was replaced is not seen where the region itself saves it."""
+    """A tensor from outside that was replaced is not noticed if the region itself saves it."""
     _origins_if(copy, lambda index: index < 0)
 
 
 @mutant("nested.recomputation", "errors", "weights_and_buffers_that_are_replaced", profile="default")
 def does_not_look_where_leaves_inside_are(copy: Copy) -> None:
-    """That a tensor from outside was replaced is not seen where a region inside saves it."""
+    """A tensor from outside that was replaced is not noticed if a region inside saves it."""
     _origins_if(copy, lambda index: index >= 0)
 
 
@@ -108,7 +108,7 @@ def forgets_what_is_returned(copy: Copy) -> None:
 
 @mutant("tensors.origins", "errors", "other_tensors_with_the_same_values")
 def takes_a_shape_for_another(copy: Copy) -> None:
-    """How a tensor lay in memory is read from what it was given in forward."""
+    """Where a tensor was in its memory is read from what it was given in forward."""
 
     def present(self: Any) -> None:
         whole = self()

@@ -41,7 +41,7 @@ def check_if(copy: Copy, wanted: Callable[[Any, Any], bool]) -> None:
 
 
 def take_off(owner: object) -> list[Any]:
-    """Take off the innermost pair of an object, and those above it, which are returned, the uppermost first."""
+    """Take off the innermost pair of an object and those above it. Returns the latter, the uppermost first."""
     above = []
     while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
@@ -76,7 +76,7 @@ def takes_a_copy_of_what_is_written_later(copy: Copy) -> None:
 
 @mutant("graph.hooks", "hooks", "copies_of_noise_that_is_not_drawn_yet")
 def refuses_a_copy_of_what_is_written_later_by_its_values(copy: Copy) -> None:
-    """The error for such a copy says that values are wrong, and not whose."""
+    """The error for such a copy says that values are wrong, but not of which tensor."""
 
     def failing(there: Any, self: Any, tensor: Any) -> None:
         if self.was_copied_too_early(tensor):

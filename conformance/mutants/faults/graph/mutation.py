@@ -31,7 +31,7 @@ def overlook_operators(copy: Copy, overlooked: Callable[[Any, list[torch.Tensor]
 
 
 def overlook_arguments(copy: Copy, left: Callable[[Any], Any]) -> None:
-    """Have what operators write to looked for in what is left of each positional argument."""
+    """Have written tensors searched only in what is left of each positional argument."""
     copy.call_instead(
         "graph.mutation",
         "_written_tensors",
@@ -41,7 +41,7 @@ def overlook_arguments(copy: Copy, left: Callable[[Any], Any]) -> None:
 
 @mutant("graph.mutation", "mutation", "an_out_that_grows")
 def looks_at_an_out_before_it_grows(copy: Copy) -> None:
-    """That an `out` argument reaches further when it was given another size is not seen."""
+    """An `out` argument that an operator resizes is not seen to reach further."""
     copy.replace("graph.mutation", "_has_out", lambda _: False)
 
 
@@ -195,7 +195,7 @@ def overlooks_optimizers(copy: Copy) -> None:
 
 @mutant("graph.mutation", "mutation", "nothing_changes_where_nothing_is_changed")
 def refuses_what_is_not_changed(copy: Copy) -> None:
-    """What was changed in place before it was saved is taken for changed."""
+    """A tensor that was changed in place before it was saved counts as changed since."""
     copy.replace("graph.mutation", "SavedTensors.untouched", lambda _, handle: handle.version == 0)
 
 
@@ -324,7 +324,7 @@ def forgets_who_has_other_memory(copy: Copy) -> None:
 
 @mutant("graph.mutation", "mutation", "a_saved_tensor_that_is_given_other_memory")
 def counts_for_all_that_was_parted(copy: Copy) -> None:
-    """A write counts for all saved tensors but those whose version is the one of what is written."""
+    """A write counts for all saved tensors except those with the version of the written tensor."""
 
     def spare_parted(self: Any, written: list[torch.Tensor]) -> None:
         versions = {tensor._version for tensor in written if not tensor.is_inference()}

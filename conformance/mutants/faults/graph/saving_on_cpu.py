@@ -18,7 +18,7 @@ def change_init(copy: Copy, kind: str, more: Callable[..., object]) -> None:
 
 
 def change_what_stays(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Have something kept that is made of a tensor which stays where it is."""
+    """In place of a tensor that stays where it is, keep something made from it."""
 
     def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
         packed = there(self, tensor)
@@ -50,7 +50,7 @@ def find_copies_by(copy: Copy, key: Callable[[torch.Tensor], tuple[object, ...]]
 
 
 def change_copies(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Have something kept that is made of a copy on the host."""
+    """In place of a copy on the host, keep something made from it."""
 
     def change(self: Any, *_: object) -> None:
         if self.layout is not None and not self.events:
@@ -60,7 +60,7 @@ def change_copies(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def call_on_another_stream(copy: Copy, path: str) -> None:
-    """Have a method of a lane take a stream for the current one on which nothing happens."""
+    """Let a method of a lane take an idle stream for the current one."""
 
     def called(there: Any, self: Any, *args: Any) -> Any:
         with self.module.stream(self.module.Stream(device=self.device)):
@@ -70,7 +70,7 @@ def call_on_another_stream(copy: Copy, path: str) -> None:
 
 
 def change_snapshots(copy: Copy, snapshot: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Have copies out read something else than a clone of the tensor."""
+    """Let copies out read something other than a clone of the tensor."""
 
     def fetch(there: Any, self: Any, source: Any) -> Any:
         taken = snapshot(source)

@@ -1,1 +1,1 @@
-"""Faults of native's own: what C++ does in the place of nested's Python, and what it shares with Python."""
+"""Faults of native alone: in what C++ does in place of nested's Python, and in what it shares with Python."""

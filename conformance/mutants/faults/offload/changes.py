@@ -1,4 +1,4 @@
-"""Faults of the offloaded model that laws about what changes must catch."""
+"""Faults of the offloaded model that laws about changes to parameters, buffers and objects must catch."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def hides_what_it_changed(copy: Copy) -> None:
 
 @mutant("offload.slice_use", "offload-models", "a_weight_that_changes_before_its_slice_runs")
 def takes_what_came_early(copy: Copy) -> None:
-    """What was loaded early is taken, whatever happened to the originals since."""
+    """Tensors that were loaded early are used, whatever happened to the originals since."""
     copy.replace("offload.slice_use", "SliceUse.is_same", lambda self, other: True)
 
 

@@ -1,4 +1,4 @@
-"""Faults of the offloaded model that laws about changes of which no version tells must catch."""
+"""Faults of the offloaded model that laws about changes without a new version must catch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 @mutant("offload.slice_use", "offload-models", "a_buffer_is_read_where_no_version_tells_of_its_changes")
 def reads_what_a_silent_change_began_with(copy: Copy) -> None:
-    """A buffer that no version tells of is read as it was when the microbatch began."""
+    """A buffer that changes without a new version is read as it was when the microbatch began."""
 
     def again(there: Any, self: Any, name: str, start: Any) -> Any:
         told = copy["offload.slice_use"].Start(start)

@@ -40,7 +40,7 @@ def _change_without_grad(copy: Copy, change: Callable[[dict[str, Any]], object])
 
 
 def _change_attributes(copy: Copy, kept: Callable[[torch.Tensor, str, Any], bool]) -> None:
-    """Keep the attributes alone of an input that is saved of which ``kept`` says so."""
+    """Of a saved input, keep only the attributes of which ``kept`` says so."""
 
     def init(_: None, self: Any, tensor: torch.Tensor, *__: Any) -> None:
         self.attributes = {name: value for name, value in self.attributes.items() if kept(tensor, name, value)}
@@ -120,13 +120,13 @@ def stops_before_hooks_that_are_always_called(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "ambient", "modes_that_a_function_sets", profile="default")
 def takes_a_function_that_failed_for_ended(copy: Copy) -> None:
-    """Of a function that fails once all is there, the modes that it has not set back are left to be."""
+    """If a function fails after all needed tensors are there, modes that it has not set back stay as they are."""
     copy.set_after("nested.recomputation", "Recomputation._collect", failed=lambda _: False)
 
 
 @mutant("nested.region", "ambient", "modes_that_a_function_sets")
 def does_not_know_what_forward_left(copy: Copy) -> None:
-    """Modes that a function leaves behind are not known as its own after a recomputation."""
+    """After a recomputation, modes that the function leaves behind are not recognized as its own."""
     copy.set_before("nested.region", "Region.recompute", modes_after=lambda _: None)
 
 

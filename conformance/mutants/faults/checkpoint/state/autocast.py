@@ -12,7 +12,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 
 def _enter(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
-    """Where autocast has to be put in force, ``change(wanted, found)`` is, in place of what is wanted."""
+    """Where autocast must be restored, ``change(wanted, found)`` is entered in place of ``wanted``."""
 
     def changed(entered: Any, wanted: Any, found: Any) -> Any:
         same = (wanted.autocast, wanted.cache) == (found.autocast, found.cache)
@@ -22,7 +22,7 @@ def _enter(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
 
 
 def _cast(copy: Copy, change: Callable[[str, bool, torch.dtype, bool], tuple[str, bool, torch.dtype]]) -> None:
-    """Where autocast has to be put in force, it is as ``change(kind, enabled, dtype, cache)`` says for each type of device."""
+    """Where autocast must be restored, it is as ``change(kind, enabled, dtype, cache)`` says for each type of device."""
 
     def cast(wanted: Any, found: Any) -> Any:
         changed = [change(kind, enabled, dtype, wanted.cache) for kind, enabled, dtype in wanted.autocast]
@@ -45,7 +45,7 @@ def forgets_the_autocast_cache(copy: Copy) -> None:
 
 @mutant("state.modes", "autocast", "autocast_is_forwards", profile="default")
 def does_not_compare_whether_casts_are_cached(copy: Copy) -> None:
-    """Autocast is put in force only if something else differs than whether casts are cached."""
+    """Autocast is restored only if something other than the caching of casts differs."""
     _enter(copy, lambda wanted, found: found if wanted.autocast == found.autocast else wanted)
 
 
@@ -83,5 +83,5 @@ def restores_autocast_on_the_main_thread_alone(copy: Copy) -> None:
 
 @mutant("state.modes", "autocast", "an_autocast_cache_that_a_function_switches")
 def leaves_autocast_as_the_function_did(copy: Copy) -> None:
-    """What a recomputation that ends early has switched of autocast stays so."""
+    """Changes to autocast by a recomputation that ends early are not undone."""
     copy.replace("state.modes", "restore_autocast", lambda found, depth: None)

@@ -107,7 +107,7 @@ def lets_two_threads_recompute_at_once(copy: Copy) -> None:
 
 @mutant("state.process_lock", "rng", "recomputations_that_meet_draw_their_own")
 def does_not_look_whether_a_sleeper_woke(copy: Copy) -> None:
-    """A recomputation that passed a sleeping one is taken for undisturbed, also if that one woke."""
+    """A recomputation that went ahead of a sleeping one counts as undisturbed, even if that one woke up."""
 
     def change(holder: Any) -> None:
         holder.passed = None
@@ -123,7 +123,7 @@ def has_a_turn_of_its_own(copy: Copy) -> None:
 
 @mutant("state.process_lock", "rng", "a_recomputation_that_waits_for_another")
 def leaves_a_sleeper_with_other_random_numbers(copy: Copy) -> None:
-    """A recomputation that passed a sleeping one does not put the generators back."""
+    """A recomputation that went ahead of a sleeping one does not put the generators back."""
 
     def change(holder: Any) -> None:
         holder.before = holder.before if holder.passed is None else []
@@ -159,7 +159,7 @@ def stops_before_noise_is_drawn(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn", profile="default")
 def knows_noise_by_its_version(copy: Copy) -> None:
-    """A buffer that was changed before it was saved is none that its operator writes after that."""
+    """A buffer that was changed before it was saved is not treated as one that its operator writes afterwards."""
 
     def changed(written_late: Any, slots: Any, last: int) -> int:
         index = int(written_late(slots, last))

@@ -37,7 +37,7 @@ def gives_up_on_a_busy_region(copy: Copy) -> None:
 
 @mutant("state.advisory_locks", "lifetimes", "two_threads_ask_for_parts_of_nested_regions")
 def locks_in_both_orders(copy: Copy) -> None:
-    """A thread has the lock before it asks for its region's inputs, and waits with it for who waits for the lock."""
+    """A thread takes the lock before its region's inputs, and holds it while it waits for a thread that waits for the lock."""
     lock, seconds = threading.RLock(), 5.0  # then it is an error, which a deadlock is not, so that the thread ends
 
     def recompute(there: Any, *args: Any) -> Any:
@@ -67,7 +67,7 @@ def _wait_for_what_is_over(copy: Copy) -> None:
 
 @mutant("state.process_lock", "lifetimes", "a_fork_while_another_thread_recomputes")
 def stays_locked_after_a_fork(copy: Copy) -> None:
-    """In a process that was forked, threads that did not come along keep the lock."""
+    """In a forked process, threads that exist only in the parent keep the lock."""
     copy.replace("state.process_lock", "PROCESS_LOCK", copy["state.process_lock"].ProcessLock())
     _wait_for_what_is_over(copy)
 
