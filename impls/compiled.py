@@ -64,18 +64,26 @@ def trace(
     if respect_saved_tensors_hooks is not None:
         told = f"respect_saved_tensors_hooks is {respect_saved_tensors_hooks}; hooks see what the graph of torch.compile saves"
         raise NotImplementedError(f"{told}. {_INSTEAD}")
+    # What a function is passed may be called as an option of PyTorch's checkpoint is, which would take it for that.
+    function = _bind(function, kwargs) if kwargs else function
     if context_fn is None:
-        return torch.utils.checkpoint.checkpoint(
-            function, *args, use_reentrant=False, determinism_check=determinism_check, **kwargs
-        )
+        return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, determinism_check=determinism_check)
     return torch.utils.checkpoint.checkpoint(
         function,
         *args,
         use_reentrant=False,
         determinism_check=determinism_check,
         context_fn=functools.partial(_policies, context_fn),
-        **kwargs,
     )
+
+
+def _bind(function: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """The function with its arguments by keyword."""
+
+    def bound(*args: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return bound
 
 
 def _policies(context_fn: Callable[[], Contexts]) -> Contexts:

@@ -6,6 +6,7 @@ Compiling takes minutes, and what it leaves in a process's memory and modules wo
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from torch._inductor.cpp_builder import get_cpp_compiler
 import impls
 from benches.compare import compiled_report as page
 from benches.compare import fingerprint_roots
-from benches.compare.compiled_steps import Compiled, CompiledRow, measured_rows, offered
+from benches.compare.compiled_steps import Compiled, CompiledRow, TooLongError, measured_rows, offered
 from benches.compare.contenders import LeftOut, loaded
 from benches.compare.measurement import Subject
 from benches.models.workloads import FAKE, KINDS, device_type, workload
@@ -44,17 +45,16 @@ MEASURED = (
     "benches.models.workloads:_made",
 )
 # What is not compiled unless it is named, and why. Every kernel is compiled anew for every contender.
-LEFT_OUT = {
-    "chain": "the compiler makes one kernel of hundreds of sines, for which g++ takes minutes",
-    "resnet50": "blocks like those of resnet in more shapes, each of which is compiled by itself",
-    "small-layers": "layers like those of fused-attention, in another size",
-    "lstm": "every cell of every layer is compiled by itself",
-}
+LEFT_OUT = {"chain": "the compiler makes one kernel of hundreds of sines, for which g++ takes minutes"}
+SECONDS = 25 * 60  # of a run, of which each workload that nobody named has an even part of what is left, or is left out
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is compiled, on which workloads and where; without names all that can be had here, on those not in LEFT_OUT."""
+    """What is compiled, on which workloads and where; without names all that can be had here, on those not in LEFT_OUT.
+
+    Of workloads that are not named, those are left out that take too long to compile, as they turn out.
+    """
 
     implementations: Sequence[str] = ()
     workloads: Sequence[str] = ()
@@ -92,6 +92,7 @@ def _named(name: str, device: str, there: Sequence[str]) -> Compiled:
 def measured(choice: Choice, console: Console, origin: Origin) -> dict[str, Any]:
     """Compile and measure: all of it, as it is stored. Raises InvalidOption for what cannot be compiled here at all."""
     torch.set_num_threads(1)
+    until = time.perf_counter() + SECONDS
     _require(choice.device)
     head = results_file.header(seed=0, profile="compare", device=choice.device, suite=origin.suite)
     names = [name for name in KINDS if (name in choice.workloads if choice.workloads else name not in LEFT_OUT)]
@@ -100,10 +101,15 @@ def measured(choice: Choice, console: Console, origin: Origin) -> dict[str, Any]
         if told := uncompilable(choice.device, choice.backend):
             raise InvalidOption(f"--compiled: {told}")
         picked, missing = contenders(choice.implementations, choice.device)
-        for name in names:
+        for place, name in enumerate(names):
             subject = Subject(workload(name, choice.size, choice.device), choice.device)
+            part = math.inf if choice.workloads else (until - time.perf_counter()) / (len(names) - place)
+            try:
+                found = measured_rows(subject, picked, choice.backend, choice.rounds, part)
+            except TooLongError as error:
+                missing.append(LeftOut(name, str(error)))
+                continue
             about[name] = {"size": choice.size, "blocks": len(subject.workload.blocks)}
-            found = measured_rows(subject, picked, choice.backend, choice.rounds)
             rows += found
             page.show(name, [asdict(row) for row in found], console)
     left_out = [*missing, *(LeftOut(name, reason) for name, reason in LEFT_OUT.items() if not choice.workloads)]
@@ -119,7 +125,7 @@ def measured(choice: Choice, console: Console, origin: Origin) -> dict[str, Any]
         "workloads": about,
         "left_out": [asdict(one) for one in left_out],
         "rows": [asdict(row) for row in rows],
-        "fingerprints": fingerprints(origin.sources, picked, names),
+        "fingerprints": fingerprints(origin.sources, picked, [*about]),
     }
 
 

@@ -6,6 +6,7 @@ All contenders of a workload are compiled first, each whole and with empty cache
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -74,6 +75,13 @@ class CompiledRow:
     compile_seconds: float | None = None
 
 
+class TooLongError(Exception):
+    """To compile all contenders would take too long, as plain's step shows, which is the first."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"compiling the plain step alone takes {seconds:.0f} s of CPU time")
+
+
 def offered() -> dict[str, Callable[[], Compiled]]:
     """What makes each contender, by name, plain first: ours that claim to compile, PyTorch's checkpoint and memory budgets.
 
@@ -133,14 +141,25 @@ def compiled_step(subject: Subject, one: Compiled, backend: str | Callable[..., 
 
 
 def measured_rows(
-    subject: Subject, contenders: Sequence[Compiled], backend: str | Callable[..., Any], rounds: int
+    subject: Subject,
+    contenders: Sequence[Compiled],
+    backend: str | Callable[..., Any],
+    rounds: int,
+    seconds: float = math.inf,
 ) -> list[CompiledRow]:
     """A row for each contender on a workload; what one raises is in its row. With no rounds, nothing is timed.
 
+    Raises TooLongError if the contenders take more than ``seconds`` to compile, each as much as plain, once that is compiled.
     Outside of ``own_compiler_cache`` nothing compiles, so that nothing is left among what the user has compiled.
     """
     torch.compiler.reset()
-    made = {one.name: _made(subject, one, backend) for one in contenders}
+    made = dict[str, tuple[CompiledRow, Step | None]]()
+    for one in contenders:
+        made[one.name] = row, _ = _made(subject, one, backend)
+        taken = row.compile_seconds or 0.0
+        if one.name == PLAIN.name and taken * sum(not each.eager for each in contenders) > seconds:
+            torch.compiler.reset()
+            raise TooLongError(taken)
     steps = {name: step for name, (_, step) in made.items() if step is not None}
     times = _times(subject, steps, rounds) if rounds and PLAIN.name in steps else {}
     rows = [_with_bytes(subject, row, step, times.get(name)) for name, (row, step) in made.items()]

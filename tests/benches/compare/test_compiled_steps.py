@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch._dynamo.backends.debugging import aot_eager_decomp_partition
 from torch._functorch import config as partitioner
 
@@ -98,6 +100,20 @@ def test_times_are_ratios_to_the_compiled_plain_step(subject: Subject) -> None:
     plain, nested = measured_rows(subject, picked("plain", "nested"), "eager", 2)
     assert plain.times == (1.0, 1.0, 1.0)
     assert nested.times is not None
+
+
+def test_what_takes_too_long_to_compile_is_left_out_with_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "workload", lambda name, *_: tiny(name))
+    monkeypatch.setattr(compiled, "KINDS", {"chain": None, "lstm": None})
+    monkeypatch.setattr(compiled, "SECONDS", 0)
+    choice, origin = compiled.Choice(["nested"], backend="eager", rounds=0), measured_code.begin()
+    found = compiled.measured(choice, Console(quiet=True), origin)
+    assert (found["rows"], found["workloads"], found["fingerprints"]["workload"]) == ([], {}, {})
+    (lstm,) = [one for one in found["left_out"] if one["name"] == "lstm"]
+    assert re.fullmatch(r"compiling the plain step alone takes \d+ s of CPU time", lstm["reason"])
+    named = compiled.measured(replace(choice, workloads=["lstm"]), Console(quiet=True), origin)
+    assert [row["contender"] for row in named["rows"]] == ["plain", "nested"]
+    assert named["left_out"] == []
 
 
 def breaking(function: Callable[..., torch.Tensor], value: torch.Tensor) -> torch.Tensor:

@@ -238,6 +238,21 @@ def test_a_decorated_method_is_traced() -> None:
     assert_equal(same.gradients(lambda: step(same.input)), due)
 
 
+@pytest.mark.parametrize("module", [nested, native])
+@pytest.mark.parametrize(
+    "name", ["function", "context_fn", "debug", "determinism_check", "early_stop", "preserve_rng_state", "use_reentrant"]
+)
+def test_a_decorated_function_has_arguments_that_are_called_as_options_are(module: Any, name: str) -> None:
+    @module.checkpoint(determinism_check="none")  # type: ignore[untyped-decorator]
+    def scaled(h: Tensor, **kwargs: Tensor) -> Tensor:
+        return h.sin() * kwargs[name] if kwargs else h.cos()
+
+    x, scale = (torch.randn(3, requires_grad=True) for _ in range(2))
+    due = torch.autograd.grad(scaled(x, **{name: scale}).sum(), [x, scale])
+    step = torch.compile(lambda: scaled(x, **{name: scale}), backend="aot_eager", fullgraph=True)
+    assert_equal([*torch.autograd.grad(step().sum(), [x, scale])], [*due])
+
+
 @ours
 def test_a_sequence_of_modules_is_traced(checkpoint: Checkpoint) -> None:
     module = {nested.checkpoint: nested, reentrant.checkpoint: reentrant, native.checkpoint: native}[checkpoint]
