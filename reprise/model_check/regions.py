@@ -131,12 +131,17 @@ class RegionLog:
             return function(*args, **kwargs)
 
     def _name(self, function: Any) -> str:
+        """The name of the module that a region runs, with the method if that is another than forward; else the function's."""
         while isinstance(function, functools.partial):
             if function.args and id(function.args[0]) in self.names:  # as transformers passes a method with its module
                 return self.names[id(function.args[0])]
             function = function.func
-        owner = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
-        return self.names.get(id(owner)) or str(getattr(function, "__qualname__", type(function).__name__))
+        if isinstance(function, nn.Module):
+            return self.names.get(id(function), type(function).__name__)
+        owner, method = self.names.get(id(getattr(function, "__self__", None))), getattr(function, "__name__", "")
+        if owner is None:
+            return str(getattr(function, "__qualname__", type(function).__name__))
+        return owner if method in _CALLS else f"{owner}.{method}"
 
     @contextmanager
     def _running(
@@ -163,6 +168,7 @@ OPTIONS_DEFAULTS: Mapping[str, Any] = {
     "preserve_rng_state": True,
 }
 _OWN_OPTIONS = tuple(OPTIONS_DEFAULTS)
+_CALLS = "forward", "__call__", nn.Module.__call__.__name__  # methods that run a whole module
 UNKNOWN = "unknown"  # a line where no frame is the user's, as of a model that consists of PyTorch's modules
 
 

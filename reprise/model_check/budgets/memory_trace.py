@@ -104,8 +104,9 @@ class MemoryTrace(TorchDispatchMode):
 
     def pack(self, tensor: torch.Tensor) -> tuple[Key | None, torch.Tensor]:
         """Note who saves a tensor."""
-        region = _outermost()
+        region: Key | None = None
         with self.own:
+            region = _outermost()
             for one in self._of(tensor):
                 one.saved_by.add(region)
             if region is not None:
