@@ -169,7 +169,8 @@ class _Check:
             raiser = errors.raised_by(error, one, plain.first.sources)
             verdict, where = errors.verdict(error, raiser), errors.place(error)
             result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
-            error.__traceback__ = None  # its frames hold the model
+            error.__traceback__ = None  # its frames hold the model, and may be in a cycle
+            gc.collect()
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
             result = Result(
@@ -180,7 +181,6 @@ class _Check:
                 calls=seen.calls,
                 recomputations=seen.recomputations,
             )
-        gc.collect()
         return result
 
     def _metered(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:

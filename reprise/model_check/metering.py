@@ -215,18 +215,22 @@ _HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
 class _Watched:
     """A model's modules and parameters, looked up once: regions may run hundreds of times."""
 
-    model: nn.Module
     modules: Mapping[str, nn.Module]
     parameters: tuple[nn.Parameter, ...]
     known: Known
 
     @classmethod
     def of(cls, model: nn.Module) -> _Watched:
-        return cls(model, dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
+        return cls(dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
 
     def training(self) -> list[bool]:
         """Whether each module is in train()."""
         return [module.training for module in self.modules.values()]
+
+    def buffers(self) -> dict[str, torch.Tensor | None]:
+        """Those that modules have now, by name; to ask the model for them takes as long as an operator for each module."""
+        found = {(name, key): one for name, module in self.modules.items() for key, one in vars(module)["_buffers"].items()}
+        return {f"{name}.{key}" if name else key: one for (name, key), one in found.items()}
 
     def hooks(self, one: RegionRun) -> int:
         """How many hooks modules, parameters and the region's arguments have."""
@@ -254,7 +258,7 @@ class _Around:
             _numpy_state(),
             watched.training(),
             watched.hooks(one),
-            copies(dict(watched.model.named_buffers())) if one.number else {},
+            copies(watched.buffers()) if one.number else {},
             snapshot(watched.known, one),
             meter.operators,
         )

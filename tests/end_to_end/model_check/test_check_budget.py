@@ -245,22 +245,22 @@ def test_a_module_that_is_called_twice_is_chosen_once() -> None:
     assert choice(report).globs == ("layers.0",)
 
 
-class Halved(Block):
+class Parted(Block):
     """A block of which a method is the region: a glob that names the block would name more."""
 
-    def half(self, x: torch.Tensor) -> torch.Tensor:
+    def part(self, x: torch.Tensor) -> torch.Tensor:
         return self.body(x)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + checkpointed(self.half, x)
+        return x + checkpointed(self.part, x)
 
 
 def test_a_region_that_runs_a_method_is_named_after_it_and_has_no_glob() -> None:
     def made() -> Any:
-        return Model([Halved(256), Halved(256)], plainly), torch.randn(32, 16)
+        return Model([Parted(256), Parted(256)], plainly), torch.randn(32, 16)
 
     report = check(made, impl="nested", budget="85%", steps=1)
-    assert report.regions == ("layers.0.half", "layers.1.half")
+    assert report.regions == ("layers.0.part", "layers.1.part")
     assert not choice(report).globs
     assert {*choice(report).unnamed} <= {*report.regions}
 

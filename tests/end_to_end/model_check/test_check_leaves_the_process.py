@@ -169,7 +169,7 @@ class Bound(Model):
     of_class = staticmethod(torch.utils.checkpoint.checkpoint)
 
     def forward(self, x: torch.Tensor, of_default: Callable[..., Any] = torch.utils.checkpoint.checkpoint) -> torch.Tensor:
-        calls = self.of_class, of_default, early_partial
+        calls: tuple[Callable[..., Any], ...] = self.of_class, of_default, early_partial
         x = self.first(x)
         for layer, call in zip(self.layers, calls, strict=True):
             x = call(layer, x, use_reentrant=False)
