@@ -169,7 +169,8 @@ class _Check:
             raiser = errors.raised_by(error, one, plain.first.sources)
             verdict, where = errors.verdict(error, raiser), errors.place(error)
             result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
-            error.__traceback__ = None  # its frames hold the model
+            error.__traceback__ = None  # its frames hold the model, and may be in a cycle
+            gc.collect()
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
             result = Result(
@@ -180,7 +181,6 @@ class _Check:
                 calls=seen.calls,
                 recomputations=seen.recomputations,
             )
-        gc.collect()
         return result
 
     def _metered(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
@@ -202,15 +202,21 @@ class _Check:
         if plain.spread.agrees:
             return ()
         self.tell("plain, recorded, since its runs differ")
-        return explain_spread(self.setting)
+        try:
+            return explain_spread(self.setting)
+        except MeteringFails as error:
+            return (f"where they part cannot be told: {error}",)
 
     def _explained(self, one: Implementation, result: Result, plain: PlainRuns) -> tuple[str, ...]:
         if not self.explain or result.verdict == "agrees":
             return ()
         self.tell(f"{one.name}, explained")
-        if result.verdict == UNDECIDED:
-            return explain_undecided(self.setting, one.checkpoint, plain.first)
-        return explain_divergence(self.setting, one.checkpoint, plain, result.comparison)
+        try:
+            if result.verdict == UNDECIDED:
+                return explain_undecided(self.setting, one.checkpoint, plain.first)
+            return explain_divergence(self.setting, one.checkpoint, plain, result.comparison)
+        except MeteringFails as error:
+            return (f"where it parts cannot be told: {error}",)
 
     def _within_budget(
         self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,8 +163,10 @@ def _wider(one: Any, other: Any) -> Any:
     return TensorsCompared(one.total, tuple(differing.values()), missing, surplus)
 
 
-def difference(name: str, expected: torch.Tensor, seen: torch.Tensor, among: float = 0.0) -> Difference | None:
-    """How two tensors differ; None if they are equal to the last bit, layout aside. ``among``: the largest of all tensors."""
+def difference(
+    name: str, expected: torch.Tensor, seen: torch.Tensor, among: Callable[[], float] = lambda: 0.0
+) -> Difference | None:
+    """How two tensors differ; None if they are equal to the last bit, layout aside. ``among()`` is the largest value of all."""
     if expected.shape != seen.shape or expected.dtype != seen.dtype:
         reason = f"{_shape(seen)} where plain has {_shape(expected)}"
         return Difference(name, None, float("inf"), reason)
@@ -177,8 +180,9 @@ def difference(name: str, expected: torch.Tensor, seen: torch.Tensor, among: flo
         expected, seen = torch.view_as_real(expected.resolve_conj()), torch.view_as_real(seen.resolve_conj())
     absolute = (expected.double() - seen.double()).abs().max().item()
     epsilon, largest = torch.finfo(expected.dtype).eps, _largest(expected)
-    # By single precision's epsilon at most: a small gradient in bfloat16 may be a value, whose loss is no rounding.
-    largest = among if largest <= ROUNDING * min(epsilon, torch.finfo(torch.float32).eps) * among else largest
+    # What is rounding itself is so in single precision at least: a gradient of bfloat16 may be small, and lost.
+    of_all = among()
+    largest = of_all if largest <= ROUNDING * min(epsilon, torch.finfo(torch.float32).eps) * of_all else largest
     epsilons = absolute / epsilon / largest if largest and math.isfinite(absolute) else None
     allowed = ROUNDING_OF_HALF if expected.element_size() <= torch.half.itemsize else ROUNDING
     return Difference(name, _units_apart(expected, seen), absolute, epsilons=epsilons, rounding=allowed)
@@ -226,7 +230,7 @@ def _shape(tensor: torch.Tensor) -> str:
 
 def compare_tensors(expected: Tensors, seen: Tensors) -> TensorsCompared:
     """Compare tensors by name."""
-    among = max((_largest(one) for one in expected.values()), default=0.0)
+    among = functools.cache(lambda: max(map(_largest, expected.values()), default=0.0))  # takes longer than to compare
     found = [difference(name, value, seen[name], among) for name, value in expected.items() if name in seen]
     return TensorsCompared(
         total=len(expected),

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, Literal
 
 import torch
@@ -48,11 +48,42 @@ class PlainFails(ValueError):
 
 
 class MeteringFails(Exception):
-    """An error of this package while it measured a step; neither the model nor the implementation is to blame."""
+    """An error of this package's in measuring or recording a step; the model and the implementation are not to blame."""
 
     def __init__(self, error: BaseException) -> None:
         code, line = [(frame.f_code, line) for frame, line in _trace(error)][-1]
         super().__init__(f"an error of reprise itself while measuring, at {code.co_filename}:{line}: {told(error)}")
+
+
+class OwnWork:
+    """A context around what this package does within a step: its operators are not the model's, and neither are its errors.
+
+    An error ends what is inside, and not the step. The first is kept in ``failure``; nothing is to be observed from then on.
+    """
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self._depth = 0
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether an operator that runs now is not to be observed."""
+        return self._depth > 0 or self.failure is not None
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        self._depth -= 1
+        if isinstance(error, Exception):
+            self.failure = self.failure or error
+            return True
+        return False
+
+    def raise_failure(self) -> None:
+        """Raise MeteringFails if there was an error."""
+        if self.failure is not None:
+            raise MeteringFails(self.failure) from self.failure
 
 
 def told(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
-from reprise.model_check.errors import MeteringFails
+from reprise.model_check.errors import OwnWork
 from reprise.model_check.reachable import Known, Snapshot, State, changed_between, filled_again, snapshot
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
@@ -41,6 +41,15 @@ class Costs:
     again_flops: int
 
 
+@dataclass(frozen=True)
+class _Forward:
+    """What a region's function reached before and after its forward, what of that was read, and modules' flags after it."""
+
+    reachable: tuple[Snapshot, Snapshot]
+    read: frozenset[str]
+    training: list[bool]
+
+
 @dataclass
 class Observations:
     """What was seen in the regions of a run; most map a name to where it was seen.
@@ -55,7 +64,7 @@ class Observations:
     hooks: dict[str, str] = field(default_factory=dict)
     filled: dict[str, str] = field(default_factory=dict)
     changed_outside: dict[str, str] = field(default_factory=dict)
-    after_forward_of: dict[Key, tuple[Snapshot, Snapshot]] = field(default_factory=dict)  # before and after it
+    forward_of: dict[Key, _Forward] = field(default_factory=dict)
     buffers_after_forward: Tensors = field(default_factory=dict)
     changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
     updated_again: tuple[str, ...] = ()
@@ -66,29 +75,31 @@ class Observations:
 class _StepMeter(TorchDispatchMode):
     """Follows the operators that run inside: live storages, FLOPs, and when each storage was last read.
 
-    An error of the meter itself does not end the step: it is kept in ``failure``, and nothing is measured from then on.
+    ``unread`` are the tensors that changed and that forward reads, and not the last recomputation, which was ended after so
+    many operators: if an error of the step is next, it may have kept the recomputation from reading them.
+    An error of the meter's own does not end the step, but nothing is measured from then on.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.is_paused = False
-        self.failure: Exception | None = None
+        self.own = OwnWork()
         self.operators = 0
+        self.unread: tuple[Mapping[str, str], int] = {}, -1
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
         self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        with self.own_work():
+        with self.own:
             for tensor in (*model.parameters(), *model.buffers()):
                 self.known[tensor.untyped_storage()] = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.is_paused or self.failure is not None:
+        if self.own.is_ignored:
             return func(*args, **kwargs)
-        with self.own_work():
+        with self.own:
             self._note_inputs(func, args, kwargs)
         result = func(*args, **kwargs)
-        with self.own_work():
+        with self.own:
             self._note_outputs(func, args, kwargs, result)
         return result
 
@@ -113,20 +124,14 @@ class _StepMeter(TorchDispatchMode):
             self.flops += flops
             self.again_flops += flops if (one := current_run()) and one.number else 0
 
-    @contextmanager
-    def own_work(self) -> Iterator[None]:
-        """Inside, operators and errors are this package's, not the model's: operators are not counted, errors are kept."""
-        before, self.is_paused = self.is_paused, True
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported once the step has ended
-            self.failure = self.failure or error
-        finally:
-            self.is_paused = before
-
     def has_read(self, state: State, since: int) -> bool:
         """Whether an operator after number ``since`` has read a tensor; True for one that is not dense, as it may have."""
         return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
+
+    def unread_at_end(self) -> Mapping[str, str]:
+        """``unread`` if no operator has run since."""
+        paths, operators = self.unread
+        return paths if operators == self.operators else {}
 
     def _freed(self, size: int) -> None:
         self.alive -= size
@@ -160,7 +165,7 @@ def measure(
 
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
         stack, meter = ExitStack(), meters[-1]
-        with meter.own_work():
+        with meter.own:
             if (device := _accelerator(model)) is not None:
                 module = torch.get_device_module(device)
                 module.reset_peak_memory_stats(device)
@@ -171,7 +176,7 @@ def measure(
     def after_forward(model: nn.Module, log: RegionLog) -> None:
         seen.regions, seen.output_requires_grad = tuple(log.regions.values()), dict(log.output_requires_grad)
         meter = meters[-1]
-        with meter.own_work():
+        with meter.own:
             meter.kept, meter.forward_flops = meter.alive, meter.flops
             if (device := _accelerator(model)) is not None:
                 meter.kept = torch.get_device_module(device).memory_allocated(device)
@@ -179,17 +184,21 @@ def measure(
 
     def watch(model: nn.Module) -> Watch | None:
         meters.append(meter := _StepMeter(model))
-        with meter.own_work():
+        with meter.own:
             watched = _Watched.of(model)
-        return None if checkpoint is None or meter.failure else lambda one: _observed(seen, watched, one, meter)
+        return None if checkpoint is None or meter.own.failure else lambda one: _observed(seen, watched, one, meter)
 
-    result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward))
+    try:
+        result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward))
+    except Exception:
+        for one in meters:
+            seen.changed_outside |= one.unread_at_end()
+        raise
     meter = meters[-1]
-    with meter.own_work():
+    with meter.own:
         again = [name for name in result.buffers if name in seen.changed_by_recomputations]
         seen.updated_again = tuple(_differing(seen.buffers_after_forward, result.buffers, again))
-    if meter.failure is not None:
-        raise MeteringFails(meter.failure) from meter.failure
+    meter.own.raise_failure()
     peak = peaks[-1] if peaks else meter.peak
     return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops, meter.again_flops), result
 
@@ -206,18 +215,22 @@ _HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
 class _Watched:
     """A model's modules and parameters, looked up once: regions may run hundreds of times."""
 
-    model: nn.Module
     modules: Mapping[str, nn.Module]
     parameters: tuple[nn.Parameter, ...]
     known: Known
 
     @classmethod
     def of(cls, model: nn.Module) -> _Watched:
-        return cls(model, dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
+        return cls(dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
 
     def training(self) -> list[bool]:
         """Whether each module is in train()."""
         return [module.training for module in self.modules.values()]
+
+    def buffers(self) -> dict[str, torch.Tensor | None]:
+        """Those that modules have now, by name; to ask the model for them takes as long as an operator for each module."""
+        found = {(name, key): one for name, module in self.modules.items() for key, one in vars(module)["_buffers"].items()}
+        return {f"{name}.{key}" if name else key: one for (name, key), one in found.items()}
 
     def hooks(self, one: RegionRun) -> int:
         """How many hooks modules, parameters and the region's arguments have."""
@@ -245,7 +258,7 @@ class _Around:
             _numpy_state(),
             watched.training(),
             watched.hooks(one),
-            copies(dict(watched.model.named_buffers())) if one.number else {},
+            copies(watched.buffers()) if one.number else {},
             snapshot(watched.known, one),
             meter.operators,
         )
@@ -256,14 +269,14 @@ def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _Ste
     """Watch one run of a region: compare what it must not change before and after it."""
     before: _Around | None = None
     finished = False
-    with meter.own_work():
+    with meter.own:
         before = _Around.of(watched, one, meter)
     try:
         yield
         finished = True
     finally:
-        if before is not None and meter.failure is None:
-            with meter.own_work():
+        if before is not None and meter.own.failure is None:
+            with meter.own:
                 after = _Around.of(watched, one, meter)
                 _compare_around(seen, watched, one, before, after)
                 _compare_reachable(seen, one, before, after, meter, finished=finished)
@@ -275,8 +288,10 @@ def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, befor
         seen.python_random[name] = line
     if before.numpy != after.numpy:
         seen.numpy_random[name] = line
-    for module, before_it, after_it in zip(watched.modules, before.training, after.training, strict=True):
-        if before_it is not after_it:
+    forward = seen.forward_of.get(one.region.key)
+    since = forward.training if forward is not None and one.number else before.training
+    for module, *flags in zip(watched.modules, since, before.training, after.training, strict=True):
+        if len({*flags}) > 1:
             seen.training_flags[module] = line
     if after.hooks > before.hooks:
         seen.hooks[name] = line
@@ -287,16 +302,18 @@ def _compare_reachable(
     seen: Observations, one: RegionRun, before: _Around, after: _Around, meter: _StepMeter, *, finished: bool
 ) -> None:
     """Compare what a recomputation reaches with what forward did."""
-    around = before.reachable, after.reachable
+    around, key = (before.reachable, after.reachable), one.region.key
+    was_read = {path for path, state in around[0].items() if state.is_tensor and meter.has_read(state, before.operators)}
     if one.number == 0:
-        seen.after_forward_of[one.region.key] = around
-    elif one.region.key in seen.after_forward_of:
-        forward = seen.after_forward_of[one.region.key]
-        filled = dict.fromkeys(filled_again(forward, around, finished=finished), one.region.line)
+        seen.forward_of[key] = _Forward(around, frozenset(was_read), after.training)
+    elif key in seen.forward_of:
+        forward = seen.forward_of[key]
+        filled = dict.fromkeys(filled_again(forward.reachable, around, finished=finished), one.region.line)
         seen.filled |= filled
-        for path in changed_between(forward, around):
-            if path not in filled and meter.has_read(around[0][path], before.operators):
-                seen.changed_outside[path] = one.region.line
+        changed = [path for path in changed_between(forward.reachable, around) if path not in filled]
+        seen.changed_outside |= {path: one.region.line for path in changed if path in was_read}
+        unread = {path: one.region.line for path in changed if path in forward.read - was_read}
+        meter.unread = ({} if finished else unread), meter.operators
 
 
 def _differing(before: Tensors, after: Tensors, names: Iterable[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules import module as module_hooks
 
 
 def _device_module() -> Any:
@@ -47,7 +48,7 @@ def random_streams() -> dict[str, str]:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Put back random numbers, grad mode, filters of warnings, and what ``_settings`` has.
+    """Put back random numbers, grad mode, filters of warnings, hooks on all modules, and what ``_settings`` has.
 
     An accelerator that was not used before has no random number streams yet. They will begin at the seed of PyTorch's generator
     on the CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its
@@ -58,6 +59,7 @@ def preserved() -> Iterator[None]:
         stack.enter_context(_random_numbers_preserved())
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
+        stack.enter_context(_hooks_on_all_modules_preserved())
         try:
             yield
         finally:
@@ -82,6 +84,26 @@ def _random_numbers_preserved() -> Iterator[None]:
             later.manual_seed_all(seed)  # at once if it is in use by now, else at its first use
 
 
+@contextmanager
+def _hooks_on_all_modules_preserved() -> Iterator[None]:
+    """Those of ``torch.nn.modules.module.register_module_forward_hook`` and the like, in dicts; and flags that go with them."""
+    before = {
+        name: dict(value) if isinstance(value, dict) else value
+        for name, value in vars(module_hooks).items()
+        if name.startswith("_global_")
+    }
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if isinstance(value, dict):
+                hooks = getattr(module_hooks, name)
+                hooks.clear()
+                hooks.update(value)
+            else:
+                setattr(module_hooks, name, value)
+
+
 @dataclass(frozen=True)
 class _Settings:
     dtype: torch.dtype
@@ -92,6 +114,8 @@ class _Settings:
     precision: str
     detects_anomalies: bool
     checks_nan: bool
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]  # of the CPU and the accelerator: whether it is on, and its dtype
+    caches_autocast: bool
 
 
 def _settings() -> _Settings:
@@ -104,7 +128,14 @@ def _settings() -> _Settings:
         torch.get_float32_matmul_precision(),
         torch.is_anomaly_enabled(),
         torch.is_anomaly_check_nan_enabled(),
+        tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _device_types()),
+        torch.is_autocast_cache_enabled(),
     )
+
+
+def _device_types() -> tuple[str, ...]:
+    accelerator = torch.accelerator.current_accelerator()
+    return ("cpu",) if accelerator is None else ("cpu", accelerator.type)
 
 
 def _set(before: _Settings) -> None:
@@ -112,6 +143,10 @@ def _set(before: _Settings) -> None:
     now = _settings()
     torch.set_default_dtype(before.dtype)
     torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
+    torch.set_autocast_cache_enabled(before.caches_autocast)
+    for kind, is_enabled, dtype in before.autocast:
+        torch.set_autocast_enabled(kind, is_enabled)
+        torch.set_autocast_dtype(kind, dtype)
     torch.autograd.set_detect_anomaly(before.detects_anomalies, check_nan=before.checks_nan)
     if now.device != before.device:
         torch.set_default_device(None if before.device == torch.device("cpu") else before.device)

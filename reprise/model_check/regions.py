@@ -26,11 +26,13 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 Key = tuple[int, ...]  # the place of a call among those of its parent, after the parent's own key
+RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
 OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters  # of PyTorch's checkpoint, with their defaults
 _TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
 _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__, _TARGET.__defaults__, _TARGET.__closure__)
 _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
 _HERE = str(Path(__file__).resolve().parent)
+_RUNS = str(Path(__file__).resolve().with_name("run.py"))  # which calls the model: what is around that is not the model's code
 _ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = Path(torch.__file__).parent, _ROOT / "reprise", _ROOT / "impls"
 INTERNAL = (*(f"{one}{os.sep}" for one in _FOLDERS), functools.__file__)  # with os.sep, so that torchvision is not torch
@@ -129,12 +131,17 @@ class RegionLog:
             return function(*args, **kwargs)
 
     def _name(self, function: Any) -> str:
+        """The name of the module that a region runs, with the method if that is another than forward; else the function's."""
         while isinstance(function, functools.partial):
             if function.args and id(function.args[0]) in self.names:  # as transformers passes a method with its module
                 return self.names[id(function.args[0])]
             function = function.func
-        owner = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
-        return self.names.get(id(owner)) or str(getattr(function, "__qualname__", type(function).__name__))
+        if isinstance(function, nn.Module):
+            return self.names.get(id(function), type(function).__name__)
+        owner, method = self.names.get(id(getattr(function, "__self__", None))), getattr(function, "__name__", "")
+        if owner is None:
+            return str(getattr(function, "__qualname__", type(function).__name__))
+        return owner if method in _CALLS else f"{owner}.{method}"
 
     @contextmanager
     def _running(
@@ -161,6 +168,8 @@ OPTIONS_DEFAULTS: Mapping[str, Any] = {
     "preserve_rng_state": True,
 }
 _OWN_OPTIONS = tuple(OPTIONS_DEFAULTS)
+_CALLS = "forward", "__call__", nn.Module.__call__.__name__  # methods that run a whole module
+UNKNOWN = "unknown"  # a line where no frame is the user's, as of a model that consists of PyTorch's modules
 
 
 def _no_contexts() -> tuple[AbstractContextManager[None], None]:
@@ -276,21 +285,23 @@ def largest_modules(model: nn.Module, count: int = 10) -> str:
     return f"its largest modules: {', '.join(f'{name} ({size:,} parameters)' for name, size in largest)}"
 
 
-def frames() -> Iterator[FrameType]:
-    """The frames of this thread, innermost first, without those of this package."""
+def frames(*, of_region: bool = False) -> Iterator[FrameType]:
+    """The frames of this thread within a step, innermost first, without those of this package.
+
+    ``of_region``: those alone of the function of the region that is running, if one is.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != _RUNS:
+        if of_region and frame.f_code is RegionLog.run_function.__code__:
+            return
         if not frame.f_code.co_filename.startswith(_HERE):
             yield frame
         frame = frame.f_back
 
 
-def user_frames() -> Iterator[FrameType]:
-    """The frames of the user's code, innermost first."""
-    return (frame for frame in frames() if not frame.f_code.co_filename.startswith(INTERNAL))
-
-
 def user_line() -> str:
-    """The line of the user's code that is being executed: ``file:line``."""
-    frame = next(user_frames(), None)
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown"
+    """The user's source line that is being executed, ``file:line``; in a region that runs PyTorch's code alone, its call's."""
+    frame = next((one for one in frames(of_region=True) if not one.f_code.co_filename.startswith(INTERNAL)), None)
+    if frame is not None:
+        return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return _state.run.region.line if _state.run is not None else UNKNOWN

@@ -18,8 +18,8 @@ WARNINGS = {
         "Use a non-reentrant implementation, or let an input require grad (transformers: model.enable_input_require_grads()).",
     ),
     "training flags": (
-        "train() or eval() is flipped inside a region, of module",
-        "Flip it outside of regions, or put it back in a finally clause.",
+        "train() or eval() is flipped inside a region, or between its forward and its recomputation, of module",
+        "Flip it before regions run or after backward, or put it back in a finally clause.",
     ),
     "Python's random numbers": (
         "Python's random numbers are drawn, and others by the recomputation, in region",

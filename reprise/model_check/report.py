@@ -230,8 +230,10 @@ def _difference(name: str, part: TensorsCompared) -> list[str]:
 
 
 def _units(units: int | None) -> str:
-    told = "over 1,000,000" if units is not None and units > 1_000_000 else f"{units:,}" if units is not None else ""
-    return told and f"{told} units in the last place, "
+    if units is None:
+        return ""
+    told = "over 1,000,000" if units > 1_000_000 else f"{units:,}"
+    return f"{told} unit{'s' * (units != 1)} in the last place, "
 
 
 COLUMNS = ("implementation", "verdict", "gradients", "buffers", "calls", "again", "kept", "peak", "FLOPs again", "time")

@@ -18,6 +18,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from reprise.model_check.errors import OwnWork
 from reprise.model_check.metering import storages
 from reprise.model_check.regions import Key, RegionRun, Watch, current_run
 from reprise.model_check.run import Probe, Setting, run
@@ -50,19 +51,21 @@ class RegionTime:
 
 @dataclass
 class MemoryTrace(TorchDispatchMode):
-    """``alive[t]`` is how many bytes are alive after operator t."""
+    """``alive[t]`` is how many bytes are alive after operator t; with an error of its ``own``, nothing is traced any more."""
 
     model: nn.Module
     alive: list[int] = field(default_factory=lambda: [0])
     stored: list[Stored] = field(default_factory=list)
     regions: dict[Key, RegionTime] = field(default_factory=dict)
+    own: OwnWork = field(default_factory=OwnWork)
     _known: weakref.WeakKeyDictionary[Any, Stored | None] = field(default_factory=weakref.WeakKeyDictionary)
     _now: int = 0  # bytes
 
     def __post_init__(self) -> None:
         super().__init__()
-        for tensor in (*self.model.parameters(), *self.model.buffers()):
-            self._known[tensor.untyped_storage()] = None
+        with self.own:
+            for tensor in (*self.model.parameters(), *self.model.buffers()):
+                self._known[tensor.untyped_storage()] = None
 
     @property
     def time(self) -> int:
@@ -71,9 +74,17 @@ class MemoryTrace(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for storage in storages((args, kwargs)):
-            self._known.setdefault(storage, None)  # was there before the step
+        if self.own.is_ignored:
+            return func(*args, **kwargs)
+        with self.own:
+            for storage in storages((args, kwargs)):
+                self._known.setdefault(storage, None)  # was there before the step
         result = func(*args, **kwargs)
+        with self.own:
+            self._note_made(result)
+        return result
+
+    def _note_made(self, result: Any) -> None:
         for storage in storages(result):
             if storage not in self._known:
                 self._known[storage] = one = Stored(storage.nbytes(), _outermost(), len(self.alive))
@@ -81,7 +92,6 @@ class MemoryTrace(TorchDispatchMode):
                 self._now += one.size
                 weakref.finalize(storage, self._freed, one)
         self.alive.append(self._now)
-        return result
 
     def _freed(self, one: Stored) -> None:
         one.died = len(self.alive)
@@ -94,18 +104,21 @@ class MemoryTrace(TorchDispatchMode):
 
     def pack(self, tensor: torch.Tensor) -> tuple[Key | None, torch.Tensor]:
         """Note who saves a tensor."""
-        region = _outermost()
-        for one in self._of(tensor):
-            one.saved_by.add(region)
-        if region is not None:
-            self.regions[region].last_save = self.time
-        return region, tensor.detach()  # a node that keeps its own output would never be freed
+        region: Key | None = None
+        with self.own:
+            region = _outermost()
+            for one in self._of(tensor):
+                one.saved_by.add(region)
+            if region is not None:
+                self.regions[region].last_save = self.time
+        return region, tensor.detach()  # an output that packs itself would never be freed
 
     def unpack(self, packed: tuple[Key | None, torch.Tensor]) -> torch.Tensor:
         """Note that backward asks for it."""
         region, tensor = packed
         if region is not None:
-            self.regions[region].asked = min(self.regions[region].asked, self.time)
+            with self.own:
+                self.regions[region].asked = min(self.regions[region].asked, self.time)
         return tensor
 
     @contextmanager
@@ -113,12 +126,14 @@ class MemoryTrace(TorchDispatchMode):
         """Note when an outermost region runs, and what it is passed."""
         key = one.region.key
         if len(key) == 1:
-            self.regions[key] = RegionTime(one.region.name, self.time)
-            for stored in self._of(one.arguments):
-                stored.passed_to.add(key)
+            with self.own:
+                self.regions[key] = RegionTime(one.region.name, self.time)
+                for stored in self._of(one.arguments):
+                    stored.passed_to.add(key)
         yield
         if len(key) == 1:
-            self.regions[key].end = self.time
+            with self.own:
+                self.regions[key].end = self.time
 
 
 def _outermost() -> Key | None:
@@ -127,7 +142,7 @@ def _outermost() -> Key | None:
 
 
 def trace(setting: Setting) -> MemoryTrace:
-    """Trace one plain step. Raises what the step raises."""
+    """Trace one plain step. Raises what the step raises, and MeteringFails for an error of the trace's own."""
     made: list[MemoryTrace] = []
 
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
@@ -141,4 +156,5 @@ def trace(setting: Setting) -> MemoryTrace:
         return made[-1].watch
 
     run(setting, None, steps=1, probe=Probe(mode, watch, lambda *_: None))
+    made[-1].own.raise_failure()
     return made[-1]

@@ -39,7 +39,7 @@ def first_difference(
         if (found := _difference(first, second, runs)) is None:
             continue
         told, changed = found
-        place = f"operator {number}, in module {second.module or 'unknown'}"
+        place = f"operator {number}, in module {second.module or first.module or 'unknown'}"
         where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
         return Difference(first, second, (f"{place}: {told}", *where), changed)
     if len(other) > len(one):
@@ -108,20 +108,37 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
         if number > 0 and (difference := first_difference(recording.runs.get((key, 0), []), again))
     ]
     changes = [*_changed_inputs(recording, names, keys)]
+    ended = [*_ended_early(recording, names)]
     if found:
         difference, key, number = min(found, key=lambda one: one[0].second.time)
         yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
         yield from difference.lines
         yield from _writers(recording, difference)
     elif error:
+        yield from ended
         yield from changes
     if error:
         yield f"ended by {error}"
-    if not found and not (error and changes):
+    if not found and not (error and (changes or ended)):
         yield (
             "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
             "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
         )
+
+
+def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:
+    """Which operator of forward was due when the last recomputation was ended, if that was the last thing in the step."""
+    ended = recording.ended
+    if ended is None or ended.run[1] == 0 or ended.time != recording.time:
+        return
+    key, number = ended.run
+    forward, again = recording.runs.get((key, 0), []), recording.runs.get(ended.run, [])
+    if len(again) < len(forward):
+        due = forward[len(again)]
+        yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
+        yield f"operator {len(again)}, in module {due.module or 'unknown'}: {due.name} in forward, ended there again"
+        yield f"  in forward at {due.line}"
+        yield f"  again at {ended.line}"
 
 
 def _writers(recording: Recording, difference: Difference) -> Iterator[str]:

@@ -7,7 +7,7 @@ spare a second one. Of memory that no operator has written yet, only the metadat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from reprise.model_check import errors, regions
 from reprise.model_check.comparison import digest, tensor_metadata
-from reprise.model_check.errors import BuildFails
-from reprise.model_check.regions import Key, RegionRun, current_run, user_line
+from reprise.model_check.errors import BuildFails, OwnWork
+from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 
 _LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
@@ -50,6 +50,15 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class _Begun:
+    """What an operator that is about to run reads."""
+
+    inputs: tuple[torch.Tensor, ...]
+    read: tuple[str, ...]
+    storages: tuple[StorageWeakRef | None, ...]
+
+
+@dataclass(frozen=True)
 class Write:
     """A storage that an operator wrote, with the operator's name and the user's line."""
 
@@ -59,35 +68,63 @@ class Write:
     line: str
 
 
+@dataclass(frozen=True)
+class Ended:
+    """When an exception ended a region's run, and at which line of the user's."""
+
+    time: int
+    run: RunOf
+    line: str
+
+
 @dataclass
 class Recording(TorchDispatchMode):
     """The operators of each run of each region; those outside of regions have an empty key and number 0.
 
-    Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and when.
+    Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and since when.
+    ``ended`` is the last run that an exception ended: an error, or how an implementation stops a recomputation early.
+    With an error of its ``own``, nothing is recorded any more.
     """
 
     model: nn.Module
-    runs: dict[tuple[Key, int], list[Operator]] = field(default_factory=dict)
+    runs: dict[RunOf, list[Operator]] = field(default_factory=dict)
     names: dict[Key, str] = field(default_factory=dict)
     inputs: dict[Key, tuple[int, dict[StorageWeakRef, str]]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     unwritten: set[StorageWeakRef] = field(default_factory=set)
+    ended: Ended | None = None
+    own: OwnWork = field(default_factory=OwnWork)
     time: int = 0
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.modules_by_id = {id(module): name for name, module in self.model.named_modules()}
-        named = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
-        self.origin = {found: f"{kind} {name}" for kind, of in named for name, one in of if (found := _storage(one))}
+        with self.own:
+            self.modules_by_id = {id(module): name for name, module in self.model.named_modules()}
+            named = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
+            self.origin = {found: f"{kind} {name}" for kind, of in named for name, one in of if (found := _storage(one))}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if str(func) in _LEFT_OUT or _is_of_checkpoint():
-            return func(*args, **kwargs)
-        self.time += 1
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        read, storages = tuple(map(self._digest, inputs)), tuple(map(_storage, inputs))
+        begun: _Begun | None = None
+        if not self.own.is_ignored:
+            with self.own:
+                begun = self._begun(func, args, kwargs)
         result = func(*args, **kwargs)
+        if begun is not None:
+            with self.own:
+                self._note(begun, func, args, kwargs, result)
+        return result
+
+    def _begun(self, func: Any, args: Any, kwargs: Any) -> _Begun | None:
+        """What an operator is about to read; None if it is left out."""
+        if str(func) in _LEFT_OUT or _is_of_checkpoint():
+            return None
+        self.time += 1
+        inputs = tuple(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+        return _Begun(inputs, tuple(map(self._digest, inputs)), tuple(map(_storage, inputs)))
+
+    def _note(self, begun: _Begun, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Put down an operator that has run."""
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         line = user_line()
         self._note_writes(func, args, kwargs, outputs, line)
@@ -98,26 +135,30 @@ class Recording(TorchDispatchMode):
                 self.time,
                 str(func),
                 tuple(repr(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)),
-                read,
-                tuple(map(self._digest, [*outputs, *inputs])),
-                tuple(self._origin(key[0], storage) for storage in storages),
-                storages,
+                begun.read,
+                tuple(map(self._digest, [*outputs, *begun.inputs])),
+                tuple(self._origin(key[0], storage) for storage in begun.storages),
+                begun.storages,
                 self._module(),
                 line,
             )
         )
-        return result
 
-    def watch(self, one: RegionRun) -> AbstractContextManager[None]:
-        """Note what a region is passed in forward."""
+    @contextmanager
+    def watch(self, one: RegionRun) -> Iterator[None]:
+        """Note what a region is passed in forward, and where a run is ended by an exception."""
         key = one.region.key
-        self.names[key] = one.region.name
-        if one.number == 0:
-            args, kwargs = one.arguments
-            named = [*((f"argument {place}", value) for place, value in enumerate(args)), *kwargs.items()]
-            leaves = [(name, leaf) for name, value in named for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-            self.inputs[key] = self.time, {storage: name for name, leaf in leaves if (storage := _storage(leaf))}
-        return nullcontext()
+        with self.own:
+            self.names[key] = one.region.name
+            if one.number == 0:
+                self.inputs[key] = self.time, dict(_named_storages(*one.arguments))
+        try:
+            yield
+        except BaseException as error:  # implementations end recomputations by what is no Exception, too
+            with self.own:
+                line = errors.place(error).removeprefix(" at ") or one.region.line
+                self.ended = Ended(self.time, (key, one.number), line)
+            raise
 
     def writes_to(self, storage: StorageWeakRef, since: int, until: int | None = None) -> list[Write]:
         """The operators that wrote a storage from time ``since`` on, and before ``until`` if that is given."""
@@ -162,14 +203,20 @@ def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
     return StorageWeakRef(tensor.untyped_storage()) if tensor.layout == torch.strided else None
 
 
+def _named_storages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[StorageWeakRef, str]]:
+    """The storages in arguments, with the argument's name."""
+    for name, value in [*((f"argument {place}", value) for place, value in enumerate(args)), *kwargs.items()]:
+        yield from ((storage, name) for storage in _storages(tree_leaves(value)))
+
+
 def _storages(values: Iterable[Any]) -> Iterator[StorageWeakRef]:
     """The storages of strided tensors."""
     return (storage for one in values if isinstance(one, torch.Tensor) and (storage := _storage(one)) is not None)
 
 
 def _is_of_checkpoint() -> bool:
-    """Whether an implementation calls the operator, and not the user's code."""
-    for frame in regions.frames():
+    """Whether an implementation calls the operator, rather than the user."""
+    for frame in regions.frames(of_region=True):
         path = frame.f_code.co_filename
         if path.startswith(_CHECKPOINTS):
             return True
@@ -181,7 +228,7 @@ def _is_of_checkpoint() -> bool:
 
 
 def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:
-    """Record one step. Also returns the error that ended it, "" if none did."""
+    """One step, recorded, and the error that ended it, if any. Raises BuildFails, and MeteringFails for an error of its own."""
     made: list[Recording] = []
 
     def mode(model: nn.Module) -> Recording:
@@ -198,4 +245,5 @@ def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key]
         raise
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is returned
         error = errors.told(raised).splitlines()[0]
+    made[-1].own.raise_failure()
     return made[-1], error

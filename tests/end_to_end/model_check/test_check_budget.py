@@ -22,13 +22,14 @@ from torch.utils.checkpoint import checkpoint
 
 from impls import Implementation
 from reprise.model_check import regions
+from reprise.model_check.budgets import memory_trace
 from reprise.model_check.budgets.choice import OverBudget, parse_budget
 from reprise.model_check.budgets.integer_program import fastest, least
 from reprise.model_check.budgets.memory_model import Moment, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.checking import check
 from reprise.model_check.command import main
-from reprise.model_check.errors import BuildFails
+from reprise.model_check.errors import BuildFails, MeteringFails
 from reprise.model_check.process_state import random_streams
 from reprise.model_check.report import Report
 from reprise.model_check.run import Setting
@@ -68,7 +69,7 @@ def plainly(layer: nn.Module, x: torch.Tensor) -> Any:
     return layer(x)
 
 
-def checkpointed(layer: nn.Module, x: torch.Tensor) -> Any:
+def checkpointed(layer: Callable[..., Any], x: torch.Tensor) -> Any:
     return checkpoint(layer, x, use_reentrant=False)
 
 
@@ -220,6 +221,16 @@ def test_an_error_of_the_model_while_a_budget_is_measured_is_told_with_its_line(
     assert (random_streams(), TARGET.__code__, torch.is_grad_enabled()) == before
 
 
+@pytest.mark.parametrize("part", ["storages", "_outermost"])
+def test_an_error_of_the_trace_is_ours_and_not_the_models(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any) -> Any:
+        raise KeyError("our own")
+
+    monkeypatch.setattr(memory_trace, part, breaks)
+    with pytest.raises(MeteringFails, match="an error of reprise itself in measuring, at "):
+        trace(Setting(build))
+
+
 def test_an_error_of_build_while_a_budget_is_measured_is_told_as_such() -> None:
     left = iter([build() for _ in range(7)])
     with pytest.raises(BuildFails, match=r"build failed at .*test_check_budget\.py:\d+: StopIteration"):
@@ -234,6 +245,26 @@ def test_a_module_that_is_called_twice_is_chosen_once() -> None:
     report = check(shared, impl="nested", budget="70%", steps=1)
     assert [one.name for one in report.region_costs] == ["layers.0", "layers.3"]
     assert choice(report).globs == ("layers.0",)
+
+
+class Parted(Block):
+    """A block of which a method is the region: a glob that names the block would name more."""
+
+    def part(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + checkpointed(self.part, x)
+
+
+def test_a_region_that_runs_a_method_is_named_after_it_and_has_no_glob() -> None:
+    def made() -> Any:
+        return Model([Parted(256), Parted(256)], plainly), torch.randn(32, 16)
+
+    report = check(made, impl="nested", budget="85%", steps=1)
+    assert report.regions == ("layers.0.part", "layers.1.part")
+    assert not choice(report).globs
+    assert {*choice(report).unnamed} <= {*report.regions}
 
 
 def test_a_choice_that_changes_the_step_is_told_and_fails_the_command(tmp_path: Path) -> None:

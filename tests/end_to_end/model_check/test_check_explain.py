@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from reprise.model_check.checking import check
+from reprise.model_check.explanations import recording
 from reprise.model_check.report import Result
 from tests.support import checked_models
 from tests.support.checked_models import Block, Model, built
@@ -241,6 +242,62 @@ def test_noise_outside_of_regions_is_named_there() -> None:
     report = check(noisy, impl="nested", steps=1)
     assert report.spread_explanation[0] == "two plain runs first differ outside of regions:"
     assert "aten.mul.Tensor is called with " in report.spread_explanation[1]
+
+
+def replaced() -> Any:
+    """A model whose loss puts another tensor in the place of one that a region reads, before backward."""
+    model: Any
+    model, x = built(lambda self, y: y * self.kept[0])()
+    model.layers[1].kept.append(torch.ones(8))
+
+    def loss(model: Any) -> torch.Tensor:
+        value = model(x).square().mean()
+        model.layers[1].kept[0] = torch.full((8,), 2.0)
+        return value
+
+    return model, loss
+
+
+def test_where_an_implementation_ends_a_recomputation_is_named_though_the_operator_never_ran() -> None:
+    result = explained(replaced, impl="nested")
+    place = f"{__file__}:{line_of('model, x = built(lambda self, y: y * self.kept[0])()')}"
+    assert result.verdict == "refuses"
+    assert re.fullmatch(
+        r"operator \d+, in module layers\.1: aten\.mul\.Tensor in forward, ended there again", result.explanation[2]
+    )
+    assert result.explanation[3:5] == (f"  in forward at {place}", f"  again at {place}")
+    assert not any("what it did in forward" in line for line in result.explanation)
+    (warned,) = result.warnings
+    assert (warned.kind, warned.places[0].partition(" (")[0]) == ("outside tensors", "layers.1.kept[0]")
+
+
+def test_a_line_of_a_region_of_pytorchs_code_alone_is_that_of_its_call() -> None:
+    def loss(model: nn.Module) -> torch.Tensor:
+        value = model(torch.ones(4, 8)).square().sum()
+        model.eval()
+        return value
+
+    def made() -> Any:
+        region = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Tanh(), nn.Linear(8, 8))
+        return nn.Sequential(nn.Linear(8, 8), region), loss
+
+    (result,) = check(made, impl="torch-nonreentrant", regions="1", explain=True, steps=1).results
+    place = f"{__file__}:{line_of('value = model(torch.ones(4, 8)).square().sum()')}"
+    assert result.verdict == "refuses"
+    assert result.explanation[1] == f"region 1 ({place}), recomputation 1:"
+    assert result.explanation[3:5] == (f"  in forward at {place}", f"  again at {place}")
+    (warned,) = result.warnings
+    assert warned.kind == "training flags"
+    assert f"1.1 ({place})" in warned.places
+
+
+def test_an_error_of_the_recording_is_told_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any) -> Any:
+        raise KeyError("our own")
+
+    monkeypatch.setattr(recording, "_storage", breaks)
+    (told,) = explained(built(dropped)).explanation
+    assert told.startswith(f"where it parts cannot be told: an error of reprise itself in measuring, at {__file__}:")
 
 
 def test_an_error_of_the_recomputation_is_explained_and_told_in_few_lines() -> None:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from reprise.model_check import process_state, regions
 from reprise.model_check.checking import check
 from reprise.model_check.process_state import preserved, random_streams
-from tests.support.checked_models import Model, built
+from tests.support.checked_models import Model, built, early_partial
 
 TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
 
@@ -33,6 +33,8 @@ def state() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.get_default_device(),
         torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_cache_enabled(),
         torch.is_anomaly_enabled(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -74,6 +76,10 @@ CHANGES: list[Callable[[], object]] = [
     lambda: torch.set_float32_matmul_precision("high"),
     lambda: torch.autograd.set_detect_anomaly(True),
     lambda: torch.autograd.set_detect_anomaly(False, check_nan=False),
+    lambda: torch.set_autocast_enabled("cpu", True),
+    lambda: torch.set_autocast_dtype("cpu", torch.float16),
+    lambda: torch.set_autocast_cache_enabled(False),
+    lambda: module_hooks.register_module_forward_hook(lambda *_: None),
     lambda: torch.set_grad_enabled(False),
     lambda: torch.manual_seed(9),
     lambda: random.seed(9),
@@ -155,6 +161,60 @@ def test_an_error_or_an_interrupt_at_any_call_leaves_it_so(error: BaseException)
             ended += 1
         assert state() == before, f"after call {number}"
     assert ended
+
+
+class Bound(Model):
+    """A model whose layers call PyTorch's checkpoint by a class attribute, a default argument and a partial."""
+
+    of_class = staticmethod(torch.utils.checkpoint.checkpoint)
+
+    def forward(self, x: torch.Tensor, of_default: Callable[..., Any] = torch.utils.checkpoint.checkpoint) -> torch.Tensor:
+        calls: tuple[Callable[..., Any], ...] = self.of_class, of_default, early_partial
+        x = self.first(x)
+        for layer, call in zip(self.layers, calls, strict=True):
+            x = call(layer, x, use_reentrant=False)
+        return self.last(x)
+
+
+def raised_in(part: str, error: BaseException) -> Callable[[], Any]:
+    """A ``build`` of such models; a part of its third one ends with an error."""
+    models = itertools.count(1)
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    def build() -> Any:
+        model, is_third = Bound(draws), next(models) == 3
+        if part == "hook of a module" and is_third:
+            model.layers[1].register_forward_hook(fails)
+        if part == "hook of a parameter" and is_third:
+            model.first.weight.register_hook(fails)
+
+        def loss(model: nn.Module) -> torch.Tensor:
+            value = model(torch.ones(4, 8)).square().mean()
+            if part == "backward" and is_third:
+                value.register_hook(fails)
+            return fails() if part == "loss" and is_third else value
+
+        return model, loss
+
+    return build
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyError("x")], ids=repr)
+@pytest.mark.parametrize("part", ["loss", "backward", "hook of a module", "hook of a parameter"])
+def test_an_error_or_an_interrupt_in_any_part_leaves_it_so(part: str, error: BaseException) -> None:
+    before = state()
+    try:
+        report = check(raised_in(part, error), impl="torch-nonreentrant", steps=1)
+    except KeyboardInterrupt:
+        assert isinstance(error, KeyboardInterrupt)
+    else:
+        assert report.results[0].verdict == "crashes"
+    assert state() == before
+    model = Bound(lambda _, x: x)
+    model(torch.ones(4, 8)).sum().backward()
+    assert model.first.weight.grad is not None
 
 
 def test_an_interrupt_in_build_leaves_it_so() -> None:
