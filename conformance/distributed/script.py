@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from conformance.distributed import script_endings
+from conformance.judging.judge import Outcome
 from conformance.judging.references import REFERENCES
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Measured
@@ -30,7 +31,8 @@ ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "calls": script_endings.calls,
         "raises": script_endings.raises,
         "hangs": script_endings.hangs,
-        "expected": script_endings.same,
+        "same": script_endings.same,
+        "expected": script_endings.expected,
     }
 )
 
@@ -73,14 +75,18 @@ def _tail(measured: Measured, result: Result) -> str:
         "seconds": HANG_SECONDS,
     }
     embedding = Embedding()
-    body = embedding.body(ENDINGS.get(measured.what, script_endings.values), arguments)
+    what = "same" if measured.what == "expected" and due else measured.what
+    body = embedding.body(ENDINGS.get(what, script_endings.values), arguments)
     if "plain" in identifiers(body):
         embedding.add(REFERENCES["checkpoint"], "plain")
     return "\n".join([*embedding.texts.values(), 'dist.init_process_group("gloo")', body]) + "\n"
 
 
-def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller], bool]) -> str:
-    """The script of the smallest program that still ``shows`` the fault, of those that leaving something out gives."""
+def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller], Outcome | None]) -> str:
+    """The script of the smallest program that still ``shows`` the fault, of those that leaving something out gives.
+
+    What ``shows`` gives says what is due of the smaller program, None that it has not the fault.
+    """
     assert result.program is not None
     bound, best, tried = binding(result.implementation, options), result, 0
     improved = True
@@ -91,8 +97,9 @@ def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller],
             if (tried := tried + 1) > EVALUATIONS:
                 break
             smaller = _smaller(text, bound, result)
-            if smaller is not None and shows(smaller):
-                best, improved = replace(best, program=smaller), True
+            if smaller is not None and (found := shows(smaller)) is not None:
+                best = replace(best, program=smaller, measured=found.measured, detail=found.detail)
+                improved = True
                 break
     return script(best, ranks, options)
 

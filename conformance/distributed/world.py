@@ -181,6 +181,36 @@ class World:
         return f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
 
 
+class Worlds:
+    """Worlds of ``size`` ranks, and of more for laws that take more. Each starts with its first program.
+
+    Raises ValueError for a size below 1.
+    """
+
+    def __init__(self, size: int, *, seconds: float = 15.0) -> None:
+        self.size, self.seconds = size, seconds
+        self._there = {size: World(size, seconds=seconds)}
+
+    def __enter__(self) -> Worlds:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for world in self._there.values():
+            world.close()
+
+    @property
+    def started(self) -> int:
+        """So many worlds so far, those that took the place of another included."""
+        return sum(world.started for world in self._there.values())
+
+    def of(self, ranks: int) -> World:
+        """The world of a law that takes so many ranks at least."""
+        size = max(self.size, ranks)
+        if size not in self._there:
+            self._there[size] = World(size, seconds=self.seconds)
+        return self._there[size]
+
+
 def _loaded(data: bytes) -> Answer:
     """An answer. Raises RuntimeError for a fault of the suite."""
     answer = pickle.loads(data)
