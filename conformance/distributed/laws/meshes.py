@@ -17,7 +17,7 @@ _MESH = {"regions": REGIONS, "outside": st.booleans(), "reshard": st.booleans(),
 
 
 @for_readers("advanced", "wrong gradient", "HSDP, hybrid sharding, FSDP2, DeviceMesh")
-@ranked_law(named(meshes.trained, SUMS, inner=st.just("shards"), **_MESH), ranks=FOUR)
+@ranked_law(named(meshes.trained, SUMS, inner=st.just("shards"), **_MESH), ranks=FOUR, effort=0.5)
 def test_hybrid_sharding(case: RankedCase) -> None:
     """Under fully_shard on a mesh that copies over one dimension and shards over the other, each rank has plain's shards."""
     case.equals_plain()
@@ -25,14 +25,14 @@ def test_hybrid_sharding(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "more work than needed", "HSDP, hybrid sharding, all-gather, all-reduce, communication")
-@ranked_law(named(meshes.trained, SUMS, inner=st.just("shards"), **_MESH), ranks=FOUR, counts=True)
+@ranked_law(named(meshes.trained, SUMS, inner=st.just("shards"), **_MESH), ranks=FOUR, effort=0.5, counts=True)
 def test_hybrid_sharding_communicates_as_often_as_plain(case: RankedCase) -> None:
     """With hybrid sharding each rank issues the collectives of plain regions, and none in a recomputation."""
     as_plain(case)
 
 
 @for_readers("advanced", "wrong gradient", "2-D parallelism, TP and FSDP2, DTensor, DeviceMesh")
-@ranked_law(named(meshes.trained, SUMS, inner=st.just("splits"), **_MESH), ranks=FOUR)
+@ranked_law(named(meshes.trained, SUMS, inner=st.just("splits"), **_MESH), ranks=FOUR, effort=0.5)
 def test_fsdp_of_tensor_parallel_blocks(case: RankedCase) -> None:
     """Blocks that are split over one dimension of a mesh and sharded over the other train as with plain regions."""
     case.equals_plain()
@@ -40,7 +40,7 @@ def test_fsdp_of_tensor_parallel_blocks(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, reshard_after_forward, ZeRO++, hpZ")
-@ranked_law(sharded_programs(reshard=st.just(2), outside=st.booleans(), units=st.booleans()), ranks=FOUR)
+@ranked_law(sharded_programs(reshard=st.just(2), outside=st.booleans(), units=st.booleans()), ranks=FOUR, effort=0.5)
 def test_fsdp_that_reshards_to_fewer_ranks(case: RankedCase) -> None:
     """With reshard_after_forward=2, which shards over two ranks until backward, each rank has plain's shards."""
     case.equals_plain()
@@ -68,7 +68,6 @@ def test_tensor_parallel_regions_with_one_mask(case: RankedCase) -> None:
 @for_readers("advanced", "wrong gradient", "context parallelism, CP, attention, long sequences")
 @ranked_law(
     named(meshes.attended, SUMS, regions=st.integers(1, 2), heads=st.integers(1, 2), steps=st.integers(1, 2)),
-    needs=["closure-gradients"],
     effort=0.5,
 )
 def test_context_parallel_regions(case: RankedCase) -> None:
