@@ -25,6 +25,7 @@ from conformance.programs.sums import Comparable
 from impls import Implementation
 
 SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller
+GRACE_OF_SMALLER = 0.2  # seconds that ranks get for their ends once another one has raised
 
 
 class RankedExplorer(Explorer):
@@ -34,6 +35,7 @@ class RankedExplorer(Explorer):
         super().__init__("cpu", profile, seed)
         self.worlds, self.found_as = worlds, found_as or {}
         self.answers: dict[Task, list[Answer]] = {}  # plain's, of the law that is being held
+        self.smallest: list[Result] = []  # with programs that were made smaller, of the same law
 
     def plainly(self, task: Task, world: World) -> list[Answer]:
         """Plain's answers, asked for once."""
@@ -68,6 +70,7 @@ class RankedExplorer(Explorer):
         """The row of a law, by the claims of that or another implementation."""
         if law is not self.current:
             self.answers.clear()
+            self.smallest.clear()
         claims = claims or implementation
         result = self.hold(law, implementation, replace(claims, known=declared(claims)))
         return {**replace(result, program=None).row(), "program": self.script(result), "ranks": self.worlds.of(law.ranks).size}
@@ -90,5 +93,7 @@ class RankedExplorer(Explorer):
                 return None
             return outcome if outcome.verdict is result.verdict and outcome.cause == result.cause else None
 
-        with world.limited(SECONDS_OF_SMALLER):
-            return reduced(result, world.size, options, shows)
+        with world.limited(SECONDS_OF_SMALLER, GRACE_OF_SMALLER):
+            smallest = reduced(result, options, shows, self.smallest)
+        self.smallest.append(smallest)
+        return script(smallest, world.size, options)

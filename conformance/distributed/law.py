@@ -16,8 +16,8 @@ from conformance.judging.law import Law, Profile, Programs
 FAMILY = "distributed"
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
-        "quick": Profile(4, 0, False, patience=40),
-        "default": Profile(16, 30, True, patience=60),
+        "quick": Profile(3, 0, False, patience=40),
+        "default": Profile(10, 15, True, patience=60),
         "soak": Profile(150, 150, True, patience=300),
     }
 )

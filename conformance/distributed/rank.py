@@ -35,7 +35,6 @@ from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
 ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
-LEAVES_AFTER = 1.0  # seconds in which others may come to their ends before a rank leaves the group
 # What takes long to import is imported before the first limit.
 SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
 GROUP_SECONDS = 3600  # far above a task's limit: a rank that waits is found by the judge, which knows where it stands
@@ -115,7 +114,7 @@ def serve(connection: Connection, traces: Path) -> None:
             answer = _answered(task, rank)
             group.set(f"ended {rank}", "")
             with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves
-                group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=LEAVES_AFTER))
+                group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=task.grace))
             dist.destroy_process_group()
             faulthandler.cancel_dump_traceback_later()
             connection.send_bytes(answer)

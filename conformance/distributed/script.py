@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from conformance.reproducers.script import HOOK, binding
 from conformance.reproducers.script_syntax import dotted_names, parts
 
 HEAD = ("import torch", "import torch.distributed as dist")
-EVALUATIONS = 120  # smaller programs that are tried at most
+EVALUATIONS = 60  # smaller programs that are tried at most
 HANG_SECONDS = 30
 UNMEASURED = "# The law measures more than this script does, which compares what the program notes. What was found:\n"
 ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
@@ -82,12 +82,18 @@ def _tail(measured: Measured, result: Result) -> str:
     return "\n".join([*embedding.texts.values(), 'dist.init_process_group("gloo")', body]) + "\n"
 
 
-def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller], Outcome | None]) -> str:
-    """The script of the smallest program that still ``shows`` the fault, of those that leaving something out gives.
+def reduced(result: Result, options: str, shows: Callable[[Smaller], Outcome | None], earlier: Sequence[Result] = ()) -> Result:
+    """The result with the smallest program that still ``shows`` the fault, of those that leaving something out gives.
 
-    What ``shows`` gives says what is due of the smaller program, None that it has not the fault.
+    What ``shows`` gives says what is due of the smaller program, None that it has not the fault. If one does that was found
+    ``earlier``, for another implementation, that is taken.
     """
     assert result.program is not None
+    for other in earlier:
+        assert other.program is not None
+        smaller = Smaller(other.program.source, other.program.sums, getattr(other.program, "arguments", ()))
+        if (found := shows(smaller)) is not None:
+            return replace(result, program=smaller, measured=found.measured, detail=found.detail)
     bound, best, tried = binding(result.implementation, options), result, 0
     improved = True
     while improved and tried < EVALUATIONS:
@@ -101,7 +107,7 @@ def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller],
                 best = replace(best, program=smaller, measured=found.measured, detail=found.detail)
                 improved = True
                 break
-    return script(best, ranks, options)
+    return best
 
 
 def _one_a_line(result: Result, bound: str) -> str:

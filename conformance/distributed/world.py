@@ -39,7 +39,7 @@ class World:
     def __init__(self, size: int, *, seconds: float = 15.0) -> None:
         if size < 1:
             raise ValueError(f"the number of ranks is {size}; it must be 1 at least")
-        self.size, self.seconds = size, seconds
+        self.size, self.seconds, self.grace = size, seconds, Task.grace
         self.started = 0  # so many worlds so far
         self._launcher: subprocess.Popen[bytes] | None = None
         self._ranks: dict[int, Connection] = {}
@@ -57,7 +57,7 @@ class World:
         """The answers of all ranks, in their order. Raises WorldEnded when one does not answer, or ends."""
         if self._launcher is None:
             self._start()
-        task = replace(task, seconds=self.seconds)
+        task = replace(task, seconds=self.seconds, grace=self.grace)
         try:
             for connection in self._ranks.values():
                 with suppress(BrokenPipeError):  # what is read next tells that it has ended
@@ -68,13 +68,14 @@ class World:
             raise
 
     @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
-        """Another limit for the programs that run meanwhile."""
-        before, self.seconds = self.seconds, seconds
+    def limited(self, seconds: float, grace: float) -> Iterator[None]:
+        """Other limits for the programs that run meanwhile."""
+        before = self.seconds, self.grace
+        self.seconds, self.grace = seconds, grace
         try:
             yield
         finally:
-            self.seconds = before
+            self.seconds, self.grace = before
 
     def close(self) -> None:
         """End the ranks and the launcher, and remove what they wrote."""
