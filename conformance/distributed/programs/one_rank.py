@@ -27,26 +27,20 @@ def beside(
         def forward(self, h):
             return checkpoint(self.inner, h) if self.is_region and not outside else self.inner(h)
 
-    blocks = torch.nn.ModuleList(Block(is_region) for is_region in regions)
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks = blocks
-
+    class Model(torch.nn.Sequential):
         def forward(self, h):
-            for block in self.blocks:
+            for block in self:
                 h = checkpoint(block, h) if block.is_region and outside else block(h)
             return h
 
-    model = Model()
+    model = Model(*[Block(is_region) for is_region in regions])
     whole = copy.deepcopy(model)
-    for block in whole.blocks:
+    for block in whole:
         block.is_region = False
     if wrapper == "replicated":
         parallel = torch.nn.parallel.DistributedDataParallel(model)
     else:
-        for block in model.blocks:
+        for block in model:
             fully_shard(block)
         parallel = fully_shard(model)
     optimizers = [torch.optim.SGD(one.parameters(), 0.1) for one in (model, whole)]
