@@ -82,7 +82,7 @@ def trained_after(checkpoint: Any, note: Any, device: str, *, where: str, wrappe
         whole = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     torch.manual_seed(1 + dist.get_rank())
-    for step, failing in enumerate((False, True, False)):
+    for step, failing in enumerate((False, True, False)):  # noqa: B007 - Fails reads it
         x = torch.randn(3, 4, requires_grad=True)
         with contextlib.suppress(ArithmeticError):
             whole(Fails.apply(x) if where == "first" else x * 1).square().mean().backward()
