@@ -171,7 +171,6 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
         "each_region_repeats_its_own_collectives": "gathers_again",
         "ddp_reduces_as_often_as_plain": "gathers_again",
         "fsdp_units_under_a_region_gather_as_often_as_plain": "gathers_again",
-        "fsdp_with_several_forwards_reduces_as_often_as_plain": "gathers_again",
         "hybrid_sharding_communicates_as_often_as_plain": "gathers_again",
         "fsdp_around_regions_gathers_as_often_as_plain": "gathers_again",
         "fsdp_inside_regions_gathers_as_often_as_plain": "gathers_again",

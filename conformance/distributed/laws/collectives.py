@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
-from conformance.distributed.laws.parameters import INSIDE, SUMS, USED_AGAIN, replicated_programs, sharded_programs
+from conformance.distributed.laws.parameters import INSIDE, SUMS, replicated_programs, sharded_programs
 from conformance.distributed.programs import units
 from conformance.programs.scenarios.parallel import exchanged
 from conformance.programs.strategies import named
@@ -30,21 +30,21 @@ def as_plain(case: RankedCase) -> None:
 
 @for_readers("everyday", "more work than needed", "DDP, all-reduce, communication, bucket")
 @ranked_law(replicated_programs(options=st.sampled_from(({}, {"static_graph": True}))), counts=True)
-def test_ddp_reduces_as_oftenas_plain(case: RankedCase) -> None:
+def test_ddp_reduces_as_often_as_plain(case: RankedCase) -> None:
     """Under DistributedDataParallel each rank issues the collectives of plain regions, and none in a recomputation."""
     as_plain(case)
 
 
 @for_readers("everyday", "more work than needed", "FSDP2, all-gather twice, communication")
 @ranked_law(sharded_programs(prefetch=st.booleans()), counts=True)
-def test_fsdp_around_regions_gathers_as_oftenas_plain(case: RankedCase) -> None:
+def test_fsdp_around_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
     """FSDP(checkpoint(m)) gathers in forward and in backward as plain does, and not once more for a recomputation."""
     as_plain(case)
 
 
 @for_readers("everyday", "more work than needed", "FSDP2, all-gather three times, communication")
 @ranked_law(sharded_programs(outside=st.just(True)), counts=True)
-def test_fsdp_inside_regions_gathers_as_oftenas_plain(case: RankedCase) -> None:
+def test_fsdp_inside_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
     """checkpoint(FSDP(m)) gathers twice, in forward and in backward, for backward gathers what a recomputation needs."""
     as_plain(case)
 
@@ -71,17 +71,6 @@ def test_recomputations_repeat_forwards_collectives_once(case: RankedCase) -> No
         case.issues(forward, rank, "forward", whole=whole, why="as with plain regions")
         case.issues(forward, rank, "recomputation", whole=whole, why="as in forward")
         case.issues(backward, rank, "backward", whole=whole, why="as with plain regions")
-
-
-@for_readers("advanced", "more work than needed", "FSDP2, reduce-scatter, several forwards, post-backward hook")
-@ranked_law(named(units.used_again, SUMS, **USED_AGAIN), counts=True)
-def test_fsdp_with_several_forwards_reduces_as_often_as_plain(case: RankedCase) -> None:
-    """Units with several forwards before a backward gather and reduce as often as with plain regions."""
-    case.equals_plain()
-    for rank in range(case.size):
-        whole = case.plain[rank].issued()
-        case.issues(whole, rank, whole=whole, why="as with plain regions")
-    case.in_one_order()
 
 
 @for_readers("advanced", "more work than needed", "collective, recomputation, region, deadlock")

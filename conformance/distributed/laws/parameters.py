@@ -155,11 +155,11 @@ def test_several_fsdp_units_under_a_region(case: RankedCase) -> None:
     case.same_on_all_ranks("whole parameters")
 
 
-USED_AGAIN = {"parent": st.booleans(), "outside": st.booleans(), "forwards": st.integers(2, 3), "steps": st.just(2)}
+_USED_AGAIN = {"parent": st.booleans(), "outside": st.booleans(), "forwards": st.integers(2, 3), "steps": st.just(2)}
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, nested units, several forwards, siamese, mixed Tensor and DTensor")
-@ranked_law(named(units.used_again, SUMS, **USED_AGAIN))
+@ranked_law(named(units.used_again, SUMS, **_USED_AGAIN))
 def test_fsdp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
     """Several forwards of units that one region has, before one backward, give plain's shards after some steps."""
     case.equals_plain()
