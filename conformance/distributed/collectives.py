@@ -11,7 +11,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from conformance.distributed.answer import Collective
-from conformance.meters.meter import Meter, Moment, Storages, region_name, watching
+from conformance.meters.counters import region_name
+from conformance.meters.meter import Meter, Moment, Storages, watching
 from conformance.programs.notes import Role, read
 
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")

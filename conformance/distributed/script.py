@@ -91,9 +91,9 @@ def reduced(result: Result, options: str, shows: Callable[[Smaller], Outcome | N
     assert result.program is not None
     for other in earlier:
         assert other.program is not None
-        smaller = Smaller(other.program.source, other.program.sums, getattr(other.program, "arguments", ()))
-        if (found := shows(smaller)) is not None:
-            return replace(result, program=smaller, measured=found.measured, detail=found.detail)
+        program = Smaller(other.program.source, other.program.sums, getattr(other.program, "arguments", ()))
+        if (found := shows(program)) is not None:
+            return replace(result, program=program, measured=found.measured, detail=found.detail)
     bound, best, tried = binding(result.implementation, options), result, 0
     improved = True
     while improved and tried < EVALUATIONS:
