@@ -17,7 +17,7 @@ from conformance.programs.notes import Role, read
 
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 # Operators of these namespaces that issue nothing, or that stand for another one that is counted when it is reached.
-SILENT = frozenset({"wait_tensor", "wrap_tensor_autograd", "monitored_barrier_"})
+SILENT = frozenset({"wait_tensor", "wrap_tensor_autograd", "monitored_barrier"})
 WHERE = (Role.HELD, Role.EMPTY)
 LOOKS = 20
 
@@ -36,9 +36,9 @@ class Collectives(Meter):
 
     def see(self, func: Any, result: Any) -> None:
         """An operator was called."""
-        name = func.overloadpacket.__name__
+        name = func.overloadpacket.__name__.strip("_")
         if func.namespace in NAMESPACES and name not in SILENT:
-            self.found.append(Collective(name.strip("_"), _bytes(result), self.place, tuple(self.regions)))
+            self.found.append(Collective(name, _bytes(result), self.place, tuple(self.regions)))
 
     @property
     def place(self) -> str:

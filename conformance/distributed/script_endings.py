@@ -64,10 +64,9 @@ def counts(run: Run, judged: Any, due: dict[str, int]) -> None:
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if (
-                "c10d" in func.namespace and "_tensor" not in func.overloadpacket.__name__[:12]
-            ):  # to wait for one issues nothing
-                issued.append(func.overloadpacket.__name__.strip("_"))
+            name = func.overloadpacket.__name__.strip("_")
+            if "c10d" in func.namespace and name not in ("wait_tensor", "wrap_tensor_autograd", "monitored_barrier"):
+                issued.append(name)
             return func(*args, **(kwargs or {}))
 
     with Watch():

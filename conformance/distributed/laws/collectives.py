@@ -23,8 +23,8 @@ def as_plain(case: RankedCase) -> None:
     case.equals_plain()
     for rank in range(case.size):
         whole = case.plain[rank].issued()
-        case.issues(NOTHING, rank, "recomputation", whole=whole, why="in what runs again")
         case.issues(whole, rank, whole=whole, why="as with plain regions")
+        case.issues(NOTHING, rank, "recomputation", whole=whole, why="in what runs again")
     case.in_one_order()
 
 
