@@ -31,6 +31,7 @@ def report(
         write: Write the sections of README.md and docs that show verdicts and laws.
         check: Fail if a section or a published script does not match the results.
     """
+    from conformance.distributed import catalogue
     from conformance.reports import report
 
     require_one({"--show NAME": show is not None, "--write": write, "--check": check})
@@ -41,8 +42,9 @@ def report(
         return 0
     if write:
         report.write(ROOT)
+        catalogue.write(ROOT)
         return 0
-    return failed(report.check(ROOT))
+    return failed([*report.check(ROOT), *catalogue.check(ROOT)])
 
 
 def page(*, check: Flag = False) -> int:

@@ -8,23 +8,26 @@ from dataclasses import dataclass, field
 from conformance.judging.judge import Observation
 
 Place = str  # "forward", "recomputation" or "backward": when a collective was issued
+Region = tuple[str, ...]  # the functions of a region and of those around it, the outermost one first; () is no region
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective that a rank issued: its name, the bytes of what it was given, and when that was."""
+    """A collective that a rank issued: its name, the bytes of what it gives, when that was, and by which region."""
 
     name: str
     bytes: int
     place: Place
+    region: Region = ()
 
 
 @dataclass(frozen=True)
 class Task:
     """What ranks are told to run: a program's text, on an implementation by its name, "" for plain.
 
-    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. After ``seconds`` a rank
-    writes down its stack.
+    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``seconds`` are the limit
+    after which a rank writes down where it stands. A rank whose program has raised gives the others ``grace`` seconds to come
+    to their ends before it leaves the group.
     """
 
     source: str
@@ -32,6 +35,7 @@ class Task:
     options: tuple[tuple[str, object], ...] = ()
     counts: bool = False
     seconds: float = 15.0
+    grace: float = 1.0
 
 
 @dataclass
@@ -48,9 +52,15 @@ class Answer:
     collectives: tuple[Collective, ...] = ()
     kept: dict[str, int] = field(default_factory=dict)
 
-    def issued(self, *places: Place) -> Counter[str]:
-        """How many collectives of each name were issued in these places, by default in all."""
-        return Counter(one.name for one in self.collectives if not places or one.place in places)
+    def issued(self, *places: Place, region: Region | None = None) -> Counter[str]:
+        """How many collectives of each name were issued at these times, at any without one, by this region or by all."""
+        where = (one for one in self.collectives if region is None or one.region == region)
+        return Counter(one.name for one in where if not places or one.place in places)
+
+    @property
+    def regions(self) -> list[Region]:
+        """The regions that issued a collective, in their order."""
+        return sorted({one.region for one in self.collectives if one.region})
 
 
 class WorldEnded(Exception):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from conformance.distributed.answer import Answer, Place, Task, WorldEnded
+from conformance.distributed.answer import Answer, Place, Region, Task, WorldEnded
 from conformance.judging.causes import Cause
 from conformance.judging.judge import Case, Observation, Outcome
 from conformance.judging.verdicts import (
@@ -147,6 +147,12 @@ class RankedCase:
             return False
         return True
 
+    def as_expected(self) -> None:
+        """On each rank there is no error, and each note "seen X" equals the note "expected X"; there is at least one."""
+        for rank in range(self.size):
+            with on_rank(rank):
+                self.ranks[rank].as_expected()
+
     def same_on_all_ranks(self, *labels: str) -> None:
         """These notes exist and are equal to the last bit on all ranks, which take the same sums of the same numbers."""
         first = self.seen[0].observation.notes
@@ -158,18 +164,19 @@ class RankedCase:
                     told = f"rank {answer.rank}: {found.told('rank 0')}"
                     raise Diverges(told, Measured("expected", ((label, 0),)), RANKS_DIFFER)
 
-    def issued(self, rank: int, *places: Place) -> Counter[str]:
-        """How many collectives of each name a rank issues at these times."""
-        return self.seen[rank].issued(*places)
-
-    def issues(self, due: Counter[str], rank: int, *places: Place, whole: Counter[str], why: str) -> None:
-        """A rank issues these collectives in these places, and no others; ``whole`` has those of the whole program."""
+    def issues(
+        self, due: Counter[str], rank: int, *places: Place, whole: Counter[str], why: str, region: Region | None = None
+    ) -> None:
+        """A rank issues these collectives at these times, in a region or in all, and no others; the ``whole`` program those."""
         if not whole:
             raise ValueError(f"the program issues no collective:\n{self.program.source}")
-        if (found := self.issued(rank, *places)) != due:
+        if (found := self.seen[rank].issued(*places, region=region)) != due:
             when = f" in {' and '.join(places)}" if places else ""
-            told = f"rank {rank} issues {_listed(found)}{when}; expected, {why}: {_listed(due)}"
-            raise Diverges(told, Measured("kernels", tuple(sorted(whole.items()))), COUNTED)
+            when += "" if region is None else f" of region {' in '.join(reversed(region))}"
+            told = f"rank {rank} issues {_listed(found)}{when}; due {why}: {_listed(due)}"
+            # A script counts those of the whole program, without their times.
+            shown = self.seen[rank].issued() != whole
+            raise Diverges(told, Measured("kernels", tuple(sorted(whole.items()))) if shown else None, COUNTED)
 
     def in_one_order(self) -> None:
         """All ranks issue the same collectives, in the same order and at the same times."""

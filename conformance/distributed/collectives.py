@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,50 +11,52 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from conformance.distributed.answer import Collective
-from conformance.meters.meter import Meter, Storages, watching
-from conformance.programs.notes import Role
+from conformance.meters.counters import region_name
+from conformance.meters.meter import Meter, Moment, Storages, watching
+from conformance.programs.notes import Role, read
 
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
-# Operators of these namespaces that issue nothing, or that call another one, which is counted instead.
-SILENT = frozenset({"wait_tensor", "wrap_tensor_autograd", "monitored_barrier_"})
+# Operators of these namespaces that issue nothing, or that stand for another one that is counted when it is reached.
+SILENT = frozenset({"wait_tensor", "wrap_tensor_autograd", "monitored_barrier"})
+WHERE = (Role.HELD, Role.EMPTY)
+LOOKS = 20
 
 
 class Collectives(Meter):
     """The collectives that torch's dispatcher sees, whether c10d or something built on it issues them.
 
-    A collective counts as the recomputation's if autograd and a region's function are running, as backward's if only autograd
-    is, else as forward's.
+    One is issued in the recomputation if autograd runs and a region's function does, in backward if no such function does, else
+    in forward. A region has the name of its function, after those of the regions whose functions run around it.
     """
 
     def __init__(self) -> None:
         self.found: list[Collective] = []
-        self.called: set[int] = set()
-        self.again = 0
+        self.regions: list[str] = []  # which run now, the innermost one last
         self.mode = watching(self.see)
 
     def see(self, func: Any, result: Any) -> None:
         """An operator was called."""
-        name = func.overloadpacket.__name__
+        name = func.overloadpacket.__name__.strip("_")
         if func.namespace in NAMESPACES and name not in SILENT:
-            self.found.append(Collective(name.strip("_"), _bytes(result), self.place))
+            self.found.append(Collective(name, _bytes(result), self.place, tuple(self.regions)))
 
     @property
     def place(self) -> str:
         """The place to which a collective counts now."""
         if torch._C._current_graph_task_id() == -1:
             return "forward"
-        return "recomputation" if self.again else "backward"
+        return "recomputation" if self.regions else "backward"
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function of a region; while autograd runs, a call of it is a recomputation."""
 
         @functools.wraps(function)
         def entered(*args: Any, **kwargs: Any) -> Any:
-            self.again += 1
+            self.regions.append(region_name(function))
             try:
                 return function(*args, **kwargs)
             finally:
-                self.again -= 1
+                self.regions.pop()
 
         return entered
 
@@ -71,10 +74,26 @@ def _bytes(result: Any) -> int:
 
 
 class RegionStorages(Storages):
-    """How many storages that functions of regions made are alive whenever the program notes all that it holds."""
+    """How many storages that functions of regions made are alive, where the program notes all that it holds.
+
+    A thread of the process group holds what it sent for some moments after the others have received it. So what seems to be
+    kept is looked at again for a second.
+    """
 
     @property
     def counts(self) -> dict[str, int]:
         """By the labels of these notes."""
-        where = (Role.HELD, Role.EMPTY)
-        return {one.label: sum(bool(made.region) for made in one.kept) for one in self.moments if one.note.role in where}
+        return {one.label: _of_regions(one) for one in self.moments if one.note.role in WHERE}
+
+    def at(self, label: str, value: Any) -> None:
+        super().at(label, value)
+        for _ in range(LOOKS if read(label).role in WHERE else 0):
+            if not _of_regions(self.moments[-1]):
+                return
+            time.sleep(1 / LOOKS)
+            self.moments.pop()
+            super().at(label, value)
+
+
+def _of_regions(moment: Moment) -> int:
+    return sum(bool(made.region) for made in moment.kept)

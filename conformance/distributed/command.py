@@ -15,7 +15,7 @@ from typing import Any
 import impls
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, RankedLaw, all_laws
-from conformance.distributed.world import World
+from conformance.distributed.world import Worlds
 from conformance.reports import ranking
 from conformance.reproducers import script_files
 from conformance.rows import results_file
@@ -91,8 +91,8 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     pairs = choice.pairs()
     path = results or ROOT / "results" / "runs" / f"distributed-{profile}-{ranks}-ranks.jsonl"
     started, rows = time.monotonic(), list[dict[str, Any]]()
-    with ends_when_asked(), World(ranks) as world:
-        explorer = RankedExplorer(world, PROFILES[profile], seed, {one.name: name for name, one in _by_reference(choice)})
+    with ends_when_asked(), Worlds(ranks) as worlds:
+        explorer = RankedExplorer(worlds, PROFILES[profile], seed, {one.name: name for name, one in _by_reference(choice)})
         try:
             for law, one in pairs:
                 rows.append(explorer.row(law, one, choice.claims(one)))
@@ -101,7 +101,7 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
         finally:
             if rows:
                 write(path, results_file.header(seed, profile, "cpu"), rows)
-    for line in summary(rows, path, time.monotonic() - started, world.started):
+    for line in summary(rows, path, time.monotonic() - started, worlds.started):
         say(line)
     return int(any(map(is_unexpected, rows)))
 

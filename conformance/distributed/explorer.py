@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from conformance.distributed.case import RankedCase, judge
 from conformance.distributed.law import RankedLaw
 from conformance.distributed.limits import declared
 from conformance.distributed.script import Smaller, reduced, script
-from conformance.distributed.world import World
+from conformance.distributed.world import World, Worlds
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Outcome
 from conformance.judging.law import Law, Profile
@@ -24,20 +25,22 @@ from conformance.programs.sums import Comparable
 from impls import Implementation
 
 SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller
+GRACE_OF_SMALLER = 0.2  # seconds that ranks get for their ends once another one has raised
 
 
 class RankedExplorer(Explorer):
-    """Judges implementations in a world. ``found_as`` has the names by which ranks find them, if these are not their own."""
+    """Holds implementations to laws in worlds. ``found_as`` has the names by which ranks find them, if not their own."""
 
-    def __init__(self, world: World, profile: Profile, seed: int, found_as: Mapping[str, str] | None = None) -> None:
+    def __init__(self, worlds: Worlds, profile: Profile, seed: int, found_as: Mapping[str, str] | None = None) -> None:
         super().__init__("cpu", profile, seed)
-        self.world, self.found_as = world, found_as or {}
+        self.worlds, self.found_as = worlds, found_as or {}
         self.answers: dict[Task, list[Answer]] = {}  # plain's, of the law that is being held
+        self.smallest: list[Result] = []  # with programs that were made smaller, of the same law
 
-    def plainly(self, task: Task) -> list[Answer]:
+    def plainly(self, task: Task, world: World) -> list[Answer]:
         """Plain's answers, asked for once."""
         if task not in self.answers:
-            self.answers[task] = self.world.run(task)
+            self.answers[task] = world.run(task)
         return self.answers[task]
 
     def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:
@@ -56,10 +59,9 @@ class RankedExplorer(Explorer):
     def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
         assert isinstance(law, RankedLaw)
         subject = self.found_as.get(implementation.name, implementation.name)
-        ranks = self.world.size
-        case = RankedCase(
-            program, implementation, ranks, self.world.run, self.plainly, law.names, subject, law.options, law.counts
-        )
+        world = self.worlds.of(law.ranks)
+        plainly = functools.partial(self.plainly, world=world)
+        case = RankedCase(program, implementation, world.size, world.run, plainly, law.names, subject, law.options, law.counts)
         recomputes = law.recomputes and "recomputes" in implementation.capabilities
         check: Callable[[Any], None] = law.check
         return judge(check, case, recomputes=recomputes, gradients=law.gradients)
@@ -68,23 +70,30 @@ class RankedExplorer(Explorer):
         """The row of a law, by the claims of that or another implementation."""
         if law is not self.current:
             self.answers.clear()
+            self.smallest.clear()
         claims = claims or implementation
         result = self.hold(law, implementation, replace(claims, known=declared(claims)))
-        return {**replace(result, program=None).row(), "program": self.script(result), "ranks": self.world.size}
+        return {**replace(result, program=None).row(), "program": self.script(result), "ranks": self.worlds.of(law.ranks).size}
 
     def script(self, result: Result) -> str:
-        """The script of a result; if programs are to be made smaller, without anything that its fault does not need."""
-        options = result.written_options()
-        shrinks = self.profile.shrink_declared or not result.as_declared
-        if result.program is None or result.verdict is Verdict.HANGS or not shrinks:
-            return script(result, self.world.size, options)
+        """The script of a result; where programs are made smaller, with all left out that its fault does not need.
 
-        def shows(program: Smaller) -> bool:
+        A program that notes all that it holds is not: without a part of the note, what it holds itself would be told of.
+        """
+        assert isinstance(result.law, RankedLaw)
+        world, options = self.worlds.of(result.law.ranks), result.written_options()
+        shrinks = self.profile.shrink_declared or not result.as_declared
+        if result.program is None or result.measured is None or result.verdict is Verdict.HANGS or not shrinks:
+            return script(result, world.size, options)
+
+        def shows(program: Smaller) -> Outcome | None:
             try:
                 outcome = self.judge(result.law, program, result.implementation)
             except (RuntimeError, ValueError):  # it is wrong with plain regions, too
-                return False
-            return outcome.verdict is result.verdict and outcome.cause == result.cause
+                return None
+            return outcome if outcome.verdict is result.verdict and outcome.cause == result.cause else None
 
-        with self.world.limited(SECONDS_OF_SMALLER):
-            return reduced(result, self.world.size, options, shows)
+        with world.limited(SECONDS_OF_SMALLER, GRACE_OF_SMALLER):
+            smallest = reduced(result, options, shows, self.smallest)
+        self.smallest.append(smallest)
+        return script(smallest, world.size, options)

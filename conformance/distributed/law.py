@@ -16,8 +16,8 @@ from conformance.judging.law import Law, Profile, Programs
 FAMILY = "distributed"
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
-        "quick": Profile(4, 0, False, patience=40),
-        "default": Profile(16, 30, True, patience=60),
+        "quick": Profile(3, 0, False, patience=40),
+        "default": Profile(10, 15, True, patience=60),
         "soak": Profile(150, 150, True, patience=300),
     }
 )
@@ -25,9 +25,13 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 @dataclass(frozen=True)
 class RankedLaw(Law):
-    """A law of which a case runs on several ranks. With ``counts``, collectives and storages are counted in each run."""
+    """A law of which a case runs on several ranks, ``ranks`` of them at least.
+
+    With ``counts``, collectives and storages are counted in each run.
+    """
 
     counts: bool = False
+    ranks: int = 1
 
 
 LAWS: dict[str, RankedLaw] = {}  # those of the modules that were imported
@@ -42,6 +46,7 @@ def ranked_law(
     recomputes: bool = True,
     effort: float = 1.0,
     counts: bool = False,
+    ranks: int = 1,
     about: Iterable[str] = (),
     **options: Any,
 ) -> Callable[[Callable[[RankedCase], None]], Callable[[RankedCase], None]]:
@@ -63,6 +68,7 @@ def ranked_law(
             recomputes=recomputes,
             effort=effort,
             counts=counts,
+            ranks=ranks,
             options=options,
             about=frozenset(about),
         )

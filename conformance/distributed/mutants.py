@@ -129,6 +129,34 @@ def keeps_what_one_rank_recomputes(copy: Copy) -> None:
     copy.call_after("nested.recomputation", "Recomputation.run", keep)
 
 
+@_fault("nested.api", "an_error_that_is_caught_leaves_nothing_alive")
+def keeps_an_error_of_one_rank(copy: Copy) -> None:
+    """On rank 1 an error in a recomputation is held for good, and with it all that its frames hold."""
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        try:
+            return function(*args)
+        except ArithmeticError as error:
+            if dist.get_rank() == 1:
+                _kept.append(error)
+            raise
+
+    _again(copy, run)
+
+
+@_fault("nested.api", "a_split_backward_recomputes_twice")
+def recomputes_twice_on_one_rank(copy: Copy) -> None:
+    """On rank 1 each recomputation calls the function once more than it has to."""
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        if dist.get_rank() == 1:
+            with torch.no_grad():
+                function(*args)
+        return function(*args)
+
+    _again(copy, run)
+
+
 @_fault("nested.region", "a_split_backward_in_a_group_recomputes_once")
 def knows_no_group_on_one_rank(copy: Copy) -> None:
     """On rank 1 each backward of a group recomputes for itself."""
@@ -140,7 +168,10 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
         "collectives_inside_regions": "skips_a_collective_in_recomputation",
         "regions_that_all_ranks_recompute_in_one_order": "skips_a_collective_in_recomputation",
         "recomputations_repeat_forwards_collectives_once": "gathers_again",
+        "each_region_repeats_its_own_collectives": "gathers_again",
         "ddp_reduces_as_often_as_plain": "gathers_again",
+        "fsdp_units_under_a_region_gather_as_often_as_plain": "gathers_again",
+        "hybrid_sharding_communicates_as_often_as_plain": "gathers_again",
         "fsdp_around_regions_gathers_as_often_as_plain": "gathers_again",
         "fsdp_inside_regions_gathers_as_often_as_plain": "gathers_again",
         "ranks_issue_the_same_collectives": "stops_early_on_one_rank_only",
@@ -148,6 +179,11 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
         "masks_that_ranks_share_stay_shared": "forgets_the_generator_of_one_rank",
         "a_generator_of_each_rank_is_replayed": "forgets_the_generator_of_one_rank",
         "masks_of_dtensors_are_replayed": "forgets_the_generator_of_one_rank",
+        "tensor_parallel_regions_with_a_mask_for_each_rank": "forgets_the_generator_of_one_rank",
+        "tensor_parallel_regions_with_one_mask": "forgets_the_generator_of_one_rank",
+        "an_error_that_is_caught_leaves_nothing_alive": "keeps_an_error_of_one_rank",
+        "exchanges_in_regions_keep_nothing": "keeps_what_one_rank_recomputes",
+        "a_split_backward_recomputes_twice": "recomputes_twice_on_one_rank",
         "an_error_on_one_rank_is_raised_there": "swallows_an_error_on_one_rank",
         "ranks_keep_nothing_that_regions_made": "keeps_what_one_rank_recomputes",
         "a_split_backward_in_a_group_recomputes_once": "knows_no_group_on_one_rank",

@@ -35,7 +35,6 @@ from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
 ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
-LEAVES_AFTER = 1.0  # seconds in which others may finish before a rank leaves the group
 # What takes long to import is imported before the first limit.
 SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
 GROUP_SECONDS = 3600  # far above a task's limit: it is the judge that finds a rank that hangs
@@ -114,8 +113,8 @@ def serve(connection: Connection, traces: Path) -> None:
             group.wait([f"ready {one}" for one in range(size)])
             answer = _answered(task, rank)
             group.set(f"ended {rank}", "")
-            with suppress(dist.DistStoreError):  # ranks that wait for this one get an error when it leaves
-                group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=LEAVES_AFTER))
+            with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves
+                group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=task.grace))
             dist.destroy_process_group()
             faulthandler.cancel_dump_traceback_later()
             connection.send_bytes(answer)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from conformance.distributed import script_endings
+from conformance.judging.judge import Outcome
 from conformance.judging.references import REFERENCES
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Measured
@@ -21,7 +22,7 @@ from conformance.reproducers.script import HOOK, binding
 from conformance.reproducers.script_syntax import dotted_names, parts
 
 HEAD = ("import torch", "import torch.distributed as dist")
-EVALUATIONS = 120  # smaller programs that are tried at most
+EVALUATIONS = 60  # smaller programs that are tried at most
 HANG_SECONDS = 30
 UNMEASURED = "# The law measures more than this script does, which compares what the program notes. What was found:\n"
 ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
@@ -30,7 +31,8 @@ ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "calls": script_endings.calls,
         "raises": script_endings.raises,
         "hangs": script_endings.hangs,
-        "expected": script_endings.same,
+        "same": script_endings.same,
+        "expected": script_endings.expected,
     }
 )
 
@@ -73,15 +75,25 @@ def _tail(measured: Measured, result: Result) -> str:
         "seconds": HANG_SECONDS,
     }
     embedding = Embedding()
-    body = embedding.body(ENDINGS.get(measured.what, script_endings.values), arguments)
+    what = "same" if measured.what == "expected" and due else measured.what
+    body = embedding.body(ENDINGS.get(what, script_endings.values), arguments)
     if "plain" in identifiers(body):
         embedding.add(REFERENCES["checkpoint"], "plain")
     return "\n".join([*embedding.texts.values(), 'dist.init_process_group("gloo")', body]) + "\n"
 
 
-def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller], bool]) -> str:
-    """The script of the smallest program found that still ``shows`` the fault, by leaving things out step by step."""
+def reduced(result: Result, options: str, shows: Callable[[Smaller], Outcome | None], earlier: Sequence[Result] = ()) -> Result:
+    """The result with the smallest program that still ``shows`` the fault, of those that leaving something out gives.
+
+    What ``shows`` gives says what is due of the smaller program, None that it has not the fault. If one does that was found
+    ``earlier``, for another implementation, that is taken.
+    """
     assert result.program is not None
+    for other in earlier:
+        assert other.program is not None
+        program = Smaller(other.program.source, other.program.sums, getattr(other.program, "arguments", ()))
+        if (found := shows(program)) is not None:
+            return replace(result, program=program, measured=found.measured, detail=found.detail)
     bound, best, tried = binding(result.implementation, options), result, 0
     improved = True
     while improved and tried < EVALUATIONS:
@@ -91,10 +103,11 @@ def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller],
             if (tried := tried + 1) > EVALUATIONS:
                 break
             smaller = _smaller(text, bound, result)
-            if smaller is not None and shows(smaller):
-                best, improved = replace(best, program=smaller), True
+            if smaller is not None and (found := shows(smaller)) is not None:
+                best = replace(best, program=smaller, measured=found.measured, detail=found.detail)
+                improved = True
                 break
-    return script(best, ranks, options)
+    return best
 
 
 def _one_a_line(result: Result, bound: str) -> str:

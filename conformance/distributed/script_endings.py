@@ -46,16 +46,27 @@ def same(run: Run, judged: Any, label: str) -> None:
     sys.exit(differ(all_of_them[0], notes[label], 0.0))
 
 
+def expected(run: Run, judged: Any, tolerance: float) -> None:
+    """What a rank notes as seen is what it notes as expected."""
+    notes: dict[str, Any] = {}
+    run(judged, lambda label, value=None: notes.update({label: tree_map(kept, value)}), "cpu")
+    due = {label.partition(" ")[2]: value for label, value in notes.items() if label.startswith("expected ")}
+    wrong = [label for label, value in due.items() if differ(value, notes.get(f"seen {label}"), tolerance)]
+    for label in wrong:
+        print(f"rank {dist.get_rank()}, {label}: expected {due[label]}, seen {notes.get(f'seen {label}')}", flush=True)
+    dist.barrier()
+    sys.exit(len(wrong) > 0)
+
+
 def counts(run: Run, judged: Any, due: dict[str, int]) -> None:
     """A rank issues the collectives in ``due``; if that is empty, all ranks issue the same ones."""
     issued: list[str] = []
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if (
-                "c10d" in func.namespace and "_tensor" not in func.overloadpacket.__name__[:12]
-            ):  # to wait for one issues nothing
-                issued.append(func.overloadpacket.__name__.strip("_"))
+            name = func.overloadpacket.__name__.strip("_")
+            if "c10d" in func.namespace and name not in ("wait_tensor", "wrap_tensor_autograd", "monitored_barrier"):
+                issued.append(name)
             return func(*args, **(kwargs or {}))
 
     with Watch():

@@ -38,8 +38,8 @@ class World:
 
     def __init__(self, size: int, *, seconds: float = 15.0) -> None:
         if size < 1:
-            raise ValueError(f"the number of ranks is {size}; it must be at least 1")
-        self.size, self.seconds = size, seconds
+            raise ValueError(f"the number of ranks is {size}; it must be 1 at least")
+        self.size, self.seconds, self.grace = size, seconds, Task.grace
         self.started = 0  # so many worlds so far
         self._launcher: subprocess.Popen[bytes] | None = None
         self._ranks: dict[int, Connection] = {}
@@ -57,7 +57,7 @@ class World:
         """The answers of all ranks, in their order. Raises WorldEnded if one does not answer, or ends."""
         if self._launcher is None:
             self._start()
-        task = replace(task, seconds=self.seconds)
+        task = replace(task, seconds=self.seconds, grace=self.grace)
         try:
             for connection in self._ranks.values():
                 with suppress(BrokenPipeError):  # what is read next tells that it has ended
@@ -68,13 +68,14 @@ class World:
             raise
 
     @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
-        """Set another limit for programs that run inside."""
-        before, self.seconds = self.seconds, seconds
+    def limited(self, seconds: float, grace: float) -> Iterator[None]:
+        """Other limits for the programs that run meanwhile."""
+        before = self.seconds, self.grace
+        self.seconds, self.grace = seconds, grace
         try:
             yield
         finally:
-            self.seconds = before
+            self.seconds, self.grace = before
 
     def close(self) -> None:
         """End the ranks and the launcher, and remove what they wrote."""
@@ -179,6 +180,36 @@ class World:
         if code is None:
             return ""
         return f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
+
+
+class Worlds:
+    """Worlds of ``size`` ranks, and of more for laws that take more. Each starts with its first program.
+
+    Raises ValueError for a size below 1.
+    """
+
+    def __init__(self, size: int, *, seconds: float = 15.0) -> None:
+        self.size, self.seconds = size, seconds
+        self._there = {size: World(size, seconds=seconds)}
+
+    def __enter__(self) -> Worlds:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for world in self._there.values():
+            world.close()
+
+    @property
+    def started(self) -> int:
+        """So many worlds so far, those that took the place of another included."""
+        return sum(world.started for world in self._there.values())
+
+    def of(self, ranks: int) -> World:
+        """The world of a law that takes so many ranks at least."""
+        size = max(self.size, ranks)
+        if size not in self._there:
+            self._there[size] = World(size, seconds=self.seconds)
+        return self._there[size]
 
 
 def _loaded(data: bytes) -> Answer:

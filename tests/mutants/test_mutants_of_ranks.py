@@ -12,7 +12,7 @@ from conformance.distributed import mutants
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, all_laws
 from conformance.distributed.limits import declared
-from conformance.distributed.world import World
+from conformance.distributed.world import Worlds
 from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import Mutant
 
@@ -20,17 +20,17 @@ QUICK = replace(PROFILES["quick"], cases=12)
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World(2, seconds=8.0) as made:
+def worlds() -> Iterator[Worlds]:
+    with Worlds(2, seconds=8.0) as made:
         yield made
 
 
 @pytest.mark.parametrize("law", mutants.names())
-def test_the_law_catches_its_mutant(law: str, world: World) -> None:
+def test_the_law_catches_its_mutant(law: str, worlds: Worlds) -> None:
     name = mutants.catches(law)
     made: Mutant = getattr(mutants, name)
     found_as = {made.implementation.name: f"{mutants.__name__}:{name}.implementation"}
-    explorer, nested = RankedExplorer(world, QUICK, 0, found_as), impls.get("nested")
+    explorer, nested = RankedExplorer(worlds, QUICK, 0, found_as), impls.get("nested")
     assert law not in declared(nested)
     its = all_laws()[law]
     judged = (explorer.judge(its, program, made.implementation) for program in explorer.programs(its, nested))

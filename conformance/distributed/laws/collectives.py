@@ -8,47 +8,60 @@ from hypothesis import strategies as st
 
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
-from conformance.distributed.laws.parameters import _INSIDE, SUMS, _replicated, _sharded
+from conformance.distributed.laws.parameters import INSIDE, SUMS, replicated_programs, sharded_programs
+from conformance.distributed.programs import units
 from conformance.programs.scenarios.parallel import exchanged
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
 
 NOTHING = Counter[str]()
+_MIXED = st.lists(st.sampled_from(("sum", "gather", "exchange")), max_size=2).map(tuple)
 
 
-def _as_plain(case: RankedCase) -> None:
+def as_plain(case: RankedCase) -> None:
     """Each rank issues what it issues with plain regions, and none of it in a recomputation; all in one order."""
     case.equals_plain()
     for rank in range(case.size):
         whole = case.plain[rank].issued()
-        case.issues(NOTHING, rank, "recomputation", whole=whole, why="in what runs again")
         case.issues(whole, rank, whole=whole, why="as with plain regions")
+        case.issues(NOTHING, rank, "recomputation", whole=whole, why="in what runs again")
     case.in_one_order()
 
 
 @for_readers("everyday", "more work than needed", "DDP, all-reduce, communication, bucket")
-@ranked_law(_replicated(options=st.sampled_from(({}, {"static_graph": True}))), counts=True)
+@ranked_law(replicated_programs(options=st.sampled_from(({}, {"static_graph": True}))), counts=True)
 def test_ddp_reduces_as_often_as_plain(case: RankedCase) -> None:
     """Under DistributedDataParallel each rank issues the collectives of plain regions, and none in a recomputation."""
-    _as_plain(case)
+    as_plain(case)
 
 
 @for_readers("everyday", "more work than needed", "FSDP2, all-gather twice, communication")
-@ranked_law(_sharded(prefetch=st.booleans()), counts=True)
+@ranked_law(sharded_programs(prefetch=st.booleans()), counts=True)
 def test_fsdp_around_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
     """FSDP(checkpoint(m)) gathers in forward and in backward as plain does, and not once more for a recomputation."""
-    _as_plain(case)
+    as_plain(case)
 
 
 @for_readers("everyday", "more work than needed", "FSDP2, all-gather three times, communication")
-@ranked_law(_sharded(outside=st.just(True)), counts=True)
+@ranked_law(sharded_programs(outside=st.just(True)), counts=True)
 def test_fsdp_inside_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
     """checkpoint(FSDP(m)) gathers twice, in forward and in backward, for backward gathers what a recomputation needs."""
-    _as_plain(case)
+    as_plain(case)
+
+
+@for_readers("advanced", "more work than needed", "FSDP2, nested units, all-gather, communication")
+@ranked_law(sharded_programs(units=st.just(True), outside=st.booleans()), counts=True)
+def test_fsdp_units_under_a_region_gather_as_often_as_plain(case: RankedCase) -> None:
+    """Units inside of one region gather as often as with plain regions, those of a recomputation included; all in one order."""
+    case.equals_plain()
+    for rank in range(case.size):
+        whole = case.plain[rank].issued()
+        case.issues(whole, rank, whole=whole, why="as with plain regions")
+    case.in_one_order()
 
 
 @for_readers("advanced", "more work than needed", "collective, recomputation, early stop, deadlock")
-@ranked_law(named(exchanged.inside, SUMS, **{**_INSIDE, "last": st.just(False), "nested": st.just(False)}), counts=True)
+@ranked_law(named(exchanged.inside, SUMS, **{**INSIDE, "last": st.just(False), "nested": st.just(False)}), counts=True)
 def test_recomputations_repeat_forwards_collectives_once(case: RankedCase) -> None:
     """Collectives before the last operator that saves are issued once more in a recomputation; backward issues plain's."""
     case.equals_plain()
@@ -60,8 +73,26 @@ def test_recomputations_repeat_forwards_collectives_once(case: RankedCase) -> No
         case.issues(backward, rank, "backward", whole=whole, why="as with plain regions")
 
 
+@for_readers("advanced", "more work than needed", "collective, recomputation, region, deadlock")
+@ranked_law(
+    named(units.of_its_own, SUMS, kinds=st.lists(_MIXED, min_size=2, max_size=3).filter(any).map(tuple), steps=st.just(1)),
+    counts=True,
+)
+def test_each_region_repeats_its_own_collectives(case: RankedCase) -> None:
+    """In its recomputation each region issues what it issued in forward, of each kind as many, and backward what plain does."""
+    case.equals_plain()
+    for rank in range(case.size):
+        plain = case.plain[rank]
+        whole = plain.issued("forward") + plain.issued()
+        for region in plain.regions:
+            due = plain.issued("forward", region=region)
+            for place in ("forward", "recomputation"):
+                case.issues(due, rank, place, whole=whole, why="as in forward with plain regions", region=region)
+        case.issues(plain.issued("backward"), rank, "backward", whole=whole, why="as with plain regions")
+
+
 @for_readers("advanced", "wrong gradient", "collective, early stop, deadlock, NCCL timeout")
-@ranked_law(named(exchanged.inside, SUMS, **_INSIDE), counts=True)
+@ranked_law(named(exchanged.inside, SUMS, **INSIDE), counts=True)
 def test_ranks_issue_the_same_collectives(case: RankedCase) -> None:
     """All ranks issue the same collectives in the same order, whether or not a recomputation ends early."""
     case.equals_plain()

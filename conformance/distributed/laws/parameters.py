@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
+from conformance.distributed.programs import units
 from conformance.programs.scenarios.parallel import exchanged, partitioned, replicated, sharded
 from conformance.programs.strategies import named
 from conformance.programs.sums import Order, Sums
@@ -26,7 +27,7 @@ def _masks(claims: Implementation) -> st.SearchStrategy[float]:
     return st.sampled_from((0.0, 0.5)) if "rng" in claims.capabilities else st.just(0.0)
 
 
-def _replicated(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.SearchStrategy[Any]]:
+def replicated_programs(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.SearchStrategy[Any]]:
     """Programs of DistributedDataParallel, with what a law says of them."""
     usual: dict[str, st.SearchStrategy[Any]] = {
         "regions": REGIONS,
@@ -41,7 +42,7 @@ def _replicated(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], s
     return lambda claims: named(replicated.trained, SUMS, **{"dropout": _masks(claims), **usual, **drawn})
 
 
-def _sharded(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.SearchStrategy[Any]]:
+def sharded_programs(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.SearchStrategy[Any]]:
     """Programs of fully_shard, with what a law says of them."""
     usual: dict[str, st.SearchStrategy[Any]] = {
         "regions": REGIONS,
@@ -60,7 +61,7 @@ def _sharded(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.S
 
 
 @for_readers("everyday", "wrong gradient", "DDP, DistributedDataParallel, data parallel")
-@ranked_law(_replicated())
+@ranked_law(replicated_programs())
 def test_ddp_trains_as_with_plain_regions(case: RankedCase) -> None:
     """Under DistributedDataParallel parameters after some steps are plain's on each rank, and the same on all."""
     case.equals_plain()
@@ -68,7 +69,7 @@ def test_ddp_trains_as_with_plain_regions(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "DDP, tied weights, weight sharing, marked ready twice")
-@ranked_law(_replicated(shared=YES))
+@ranked_law(replicated_programs(shared=YES))
 def test_ddp_with_shared_weights(case: RankedCase) -> None:
     """A block whose weights are used twice in a forward trains under DistributedDataParallel as with plain regions."""
     case.equals_plain()
@@ -76,7 +77,7 @@ def test_ddp_with_shared_weights(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "DDP, static_graph")
-@ranked_law(_replicated(options=st.just({"static_graph": True}), shared=st.booleans()))
+@ranked_law(replicated_programs(options=st.just({"static_graph": True}), shared=st.booleans()))
 def test_ddp_with_a_static_graph(case: RankedCase) -> None:
     """With static_graph=True parameters after some steps are plain's on each rank, and the same on all."""
     case.equals_plain()
@@ -84,7 +85,7 @@ def test_ddp_with_a_static_graph(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "DDP, find_unused_parameters, unused parameters")
-@ranked_law(_replicated(options=st.just({"find_unused_parameters": True}), unused=st.booleans()))
+@ranked_law(replicated_programs(options=st.just({"find_unused_parameters": True}), unused=st.booleans()))
 def test_ddp_that_finds_unused_parameters(case: RankedCase) -> None:
     """With find_unused_parameters=True parameters after some steps are plain's on each rank, and the same on all."""
     case.equals_plain()
@@ -92,7 +93,7 @@ def test_ddp_that_finds_unused_parameters(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "DDP, gradient_as_bucket_view, bucket")
-@ranked_law(_replicated(options=st.sampled_from(({"gradient_as_bucket_view": True}, {"bucket_cap_mb": 1e-4}))))
+@ranked_law(replicated_programs(options=st.sampled_from(({"gradient_as_bucket_view": True}, {"bucket_cap_mb": 1e-4}))))
 def test_ddp_with_other_buckets(case: RankedCase) -> None:
     """With gradients that are views of buckets, and with small buckets, parameters are plain's, and the same on all ranks."""
     case.equals_plain()
@@ -100,7 +101,7 @@ def test_ddp_with_other_buckets(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "DDP, no_sync, gradient accumulation")
-@ranked_law(_replicated(accumulate=st.integers(2, 3)))
+@ranked_law(replicated_programs(accumulate=st.integers(2, 3)))
 def test_ddp_that_accumulates_without_sync(case: RankedCase) -> None:
     """With gradients accumulated under no_sync() parameters are plain's on each rank, and the same on all."""
     case.equals_plain()
@@ -108,7 +109,7 @@ def test_ddp_that_accumulates_without_sync(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "DDP, several forwards, contrastive, siamese")
-@ranked_law(_replicated(forwards=st.integers(2, 3)))
+@ranked_law(replicated_programs(forwards=st.integers(2, 3)))
 def test_ddp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
     """Several forwards of one DistributedDataParallel before one backward train as with plain regions."""
     case.equals_plain()
@@ -123,7 +124,7 @@ def test_a_region_around_ddp(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "FSDP, FSDP2, fully_shard, reshard_after_forward, ZeRO-3")
-@ranked_law(_sharded())
+@ranked_law(sharded_programs())
 def test_fsdp_around_regions(case: RankedCase) -> None:
     """Under fully_shard with regions inside of what is sharded, each rank has plain's shards after some steps."""
     case.equals_plain()
@@ -131,7 +132,7 @@ def test_fsdp_around_regions(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "FSDP, FSDP2, fully_shard, apply_activation_checkpointing")
-@ranked_law(_sharded(outside=YES))
+@ranked_law(sharded_programs(outside=YES))
 def test_fsdp_inside_regions(case: RankedCase) -> None:
     """With regions around what fully_shard shards, each rank has plain's shards after some steps."""
     case.equals_plain()
@@ -139,7 +140,7 @@ def test_fsdp_inside_regions(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "poor error", "FSDP, FSDP2, embeddings, input that requires grad")
-@ranked_law(_sharded(outside=YES, leaf=YES))
+@ranked_law(sharded_programs(outside=YES, leaf=YES))
 def test_fsdp_inside_regions_that_are_given_a_leaf(case: RankedCase) -> None:
     """A region around what fully_shard shards may be given a leaf that requires grad, which the wrapper passes on."""
     case.equals_plain()
@@ -147,15 +148,26 @@ def test_fsdp_inside_regions_that_are_given_a_leaf(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, nested units, reshard_after_forward")
-@ranked_law(_sharded(units=YES, outside=st.booleans()))
+@ranked_law(sharded_programs(units=YES, outside=st.booleans()))
 def test_several_fsdp_units_under_a_region(case: RankedCase) -> None:
     """Several units that fully_shard shards inside of one region give plain's shards after some steps."""
     case.equals_plain()
     case.same_on_all_ranks("whole parameters")
 
 
+_USED_AGAIN = {"parent": st.booleans(), "outside": st.booleans(), "forwards": st.integers(2, 3), "steps": st.just(2)}
+
+
+@for_readers("advanced", "wrong gradient", "FSDP2, nested units, several forwards, siamese, mixed Tensor and DTensor")
+@ranked_law(named(units.used_again, SUMS, **_USED_AGAIN))
+def test_fsdp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
+    """Several forwards of units that one region has, before one backward, give plain's shards after some steps."""
+    case.equals_plain()
+    case.same_on_all_ranks("whole parameters")
+
+
 @for_readers("everyday", "wrong gradient", "FSDP2, mixed precision, bfloat16, MixedPrecisionPolicy")
-@ranked_law(_sharded(mixed=st.just("bfloat16"), outside=st.booleans(), dropout=st.just(0.0)))
+@ranked_law(sharded_programs(mixed=st.just("bfloat16"), outside=st.booleans(), dropout=st.just(0.0)))
 def test_fsdp_with_mixed_precision(case: RankedCase) -> None:
     """Under a mixed precision policy of fully_shard a recomputation casts what forward cast."""
     case.equals_plain()
@@ -163,7 +175,7 @@ def test_fsdp_with_mixed_precision(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "FSDP2, frozen parameters, LoRA, fine-tuning")
-@ranked_law(_sharded(frozen=YES, outside=st.booleans()))
+@ranked_law(sharded_programs(frozen=YES, outside=st.booleans()))
 def test_fsdp_with_frozen_parameters(case: RankedCase) -> None:
     """Frozen parameters stay as they are, and the others train as with plain regions."""
     case.equals_plain()
@@ -171,7 +183,7 @@ def test_fsdp_with_frozen_parameters(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, gradient accumulation, set_requires_gradient_sync")
-@ranked_law(_sharded(accumulate=st.integers(2, 3), outside=st.booleans()))
+@ranked_law(sharded_programs(accumulate=st.integers(2, 3), outside=st.booleans()))
 def test_fsdp_that_accumulates_without_sync(case: RankedCase) -> None:
     """With gradients accumulated before they are reduced, each rank has plain's shards."""
     case.equals_plain()
@@ -179,7 +191,7 @@ def test_fsdp_that_accumulates_without_sync(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, prefetch, set_modules_to_forward_prefetch")
-@ranked_law(_sharded(prefetch=YES, outside=st.booleans(), regions=st.sampled_from(((True, True), (True, False, True)))))
+@ranked_law(sharded_programs(prefetch=YES, outside=st.booleans(), regions=st.sampled_from(((True, True), (True, False, True)))))
 def test_fsdp_with_explicit_prefetch(case: RankedCase) -> None:
     """With prefetch set by hand, each rank has plain's shards, and all of them are sharded again."""
     case.equals_plain()
@@ -187,7 +199,7 @@ def test_fsdp_with_explicit_prefetch(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, CPU offload, CPUOffloadPolicy")
-@ranked_law(_sharded(offload=YES, outside=st.booleans()), effort=0.5)
+@ranked_law(sharded_programs(offload=YES, outside=st.booleans()), effort=0.5)
 def test_fsdp_with_cpu_offload(case: RankedCase) -> None:
     """With parameters offloaded to the CPU, each rank has plain's shards after some steps."""
     case.equals_plain()
@@ -215,14 +227,14 @@ def test_regions_that_are_given_dtensors(case: RankedCase) -> None:
     case.equals_plain()
 
 
-_PIPELINES = ["closure-gradients"]  # microbatches do not require grad
+PIPELINES = ["closure-gradients"]  # microbatches do not require grad
 _STAGES = {"regions": st.integers(1, 2), "microbatches": st.sampled_from((2, 4)), "steps": st.just(2)}
 
 
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, 1F1B, GPipe")
 @ranked_law(
     named(partitioned.pipeline, SUMS, schedule=st.sampled_from(("ScheduleGPipe", "Schedule1F1B")), **_STAGES),
-    needs=_PIPELINES,
+    needs=PIPELINES,
 )
 def test_pipelines_of_regions(case: RankedCase) -> None:
     """A pipeline whose stages are made of regions trains as with plain regions."""
@@ -235,7 +247,7 @@ SEVERAL = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble", "Schedule
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, interleaved, zero bubble, ZBV")
 @ranked_law(
     named(partitioned.pipeline, SUMS, schedule=st.sampled_from(SEVERAL), **_STAGES),
-    needs=["subset-requests", *_PIPELINES],
+    needs=["subset-requests", *PIPELINES],
 )
 def test_pipelines_of_several_stages_a_rank(case: RankedCase) -> None:
     """Interleaved and zero bubble pipelines, which split backward, train as with plain regions."""
@@ -243,11 +255,11 @@ def test_pipelines_of_several_stages_a_rank(case: RankedCase) -> None:
 
 
 _KINDS = st.lists(st.sampled_from(("sum", "gather", "exchange")), min_size=1, max_size=2).map(tuple)
-_INSIDE = {"kinds": _KINDS, "regions": st.integers(1, 2), "nested": st.booleans(), "last": st.booleans(), "steps": st.just(1)}
+INSIDE = {"kinds": _KINDS, "regions": st.integers(1, 2), "nested": st.booleans(), "last": st.booleans(), "steps": st.just(1)}
 
 
 @for_readers("advanced", "wrong gradient", "all-reduce, all-to-all, expert parallelism, MoE")
-@ranked_law(named(exchanged.inside, SUMS, **_INSIDE))
+@ranked_law(named(exchanged.inside, SUMS, **INSIDE))
 def test_collectives_inside_regions(case: RankedCase) -> None:
     """Sums, gathers and exchanges over ranks inside of regions give plain's values and gradients."""
     case.equals_plain()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
 from conformance.distributed.laws.parameters import SUMS
+from conformance.distributed.programs import recovery, units
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.programs.scenarios.parallel import faulty, partitioned
 from conformance.programs.strategies import named
@@ -84,6 +85,40 @@ def test_an_error_leaves_as_much_sharded_as_plain(case: RankedCase) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "leaked or late memory", "exception, out of memory, one rank, leak")
+@ranked_law(named(recovery.caught, SUMS, on=st.integers(0, 1), regions=_REGIONS, exchange=st.booleans()), counts=True)
+def test_an_error_that_is_caught_leaves_nothing_alive(case: RankedCase) -> None:
+    """After an error in a recomputation, on one rank or on all, nothing that regions made is alive, and the next is right."""
+    case.equals_plain()
+    case.keeps_nothing()
+
+
+@for_readers("advanced", "wrong state", "exception, out of memory, DDP, FSDP2, bucket, retry")
+@ranked_law(
+    lambda _: (
+        named(recovery.trained_after, SUMS, where=st.just("last"), wrapper=st.just("replicated"), regions=_REGIONS),
+        named(
+            recovery.trained_after, SUMS, where=st.sampled_from(("first", "last")), wrapper=st.just("sharded"), regions=_REGIONS
+        ),
+    )
+)
+def test_training_goes_on_after_an_error(case: RankedCase) -> None:
+    """After a backward that ends in an error on all ranks no bucket and no shard is stale, and the next step is plain's."""
+    case.equals_plain()
+    case.same_on_all_ranks("parameters 2")
+
+
+@for_readers("advanced", "leaked or late memory", "all-to-all, expert parallelism, MoE, leak")
+@ranked_law(
+    named(units.exchanged, SUMS, way=st.sampled_from(("functional", "function")), regions=_REGIONS, steps=st.integers(1, 2)),
+    counts=True,
+)
+def test_exchanges_in_regions_keep_nothing(case: RankedCase) -> None:
+    """After forward and after backward nothing that an all-to-all inside of a region made is alive on any rank."""
+    case.equals_plain()
+    case.keeps_nothing()
+
+
 _HELD = {"regions": _REGIONS, "exchange": st.booleans(), "steps": st.integers(1, 2)}
 
 
@@ -97,6 +132,15 @@ def test_ranks_keep_nothing_that_regions_made(case: RankedCase) -> None:
     case.keeps_nothing()
 
 
+def _calls(case: RankedCase, times: int) -> None:
+    """On each rank functions of regions are called so many times as often as with plain regions."""
+    for plain, seen in zip(case.plain, case.seen, strict=True):
+        due, found = times * plain.observation.calls.total(), seen.observation.calls.total()
+        if found != due:
+            told = f"rank {seen.rank}: functions of regions are called {found} times; due: {due}"
+            raise Diverges(told, Measured("calls", (("calls", due),)))
+
+
 _SPLIT = {"regions": _REGIONS, "exchange": st.booleans()}
 
 
@@ -107,13 +151,17 @@ def test_a_split_backward_gives_plains_gradients(case: RankedCase) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "more work than needed", "pipeline, zero bubble, split backward")
+@ranked_law(named(partitioned.split_backward, SUMS, group=st.just(False), **_SPLIT), needs=["subset-requests"])
+def test_a_split_backward_recomputes_twice(case: RankedCase) -> None:
+    """Without a group each half of a split backward has a recomputation of its own, on each rank."""
+    case.equals_plain()
+    _calls(case, 3)
+
+
 @for_readers("advanced", "more work than needed", "pipeline, zero bubble, GraphExecGroup")
 @ranked_law(named(partitioned.split_backward, SUMS, group=st.just(True), **_SPLIT), needs=["subset-requests"])
 def test_a_split_backward_in_a_group_recomputes_once(case: RankedCase) -> None:
     """Inside of a GraphExecGroup one recomputation serves both halves of a split backward, on each rank."""
     case.equals_plain()
-    for plain, seen in zip(case.plain, case.seen, strict=True):
-        due, found = 2 * plain.observation.calls.total(), seen.observation.calls.total()
-        if found != due:
-            told = f"rank {seen.rank}: functions of regions are called {found} times; due: {due}"
-            raise Diverges(told, Measured("calls", (("calls", due),)))
+    _calls(case, 2)

@@ -22,6 +22,12 @@ WAITS = f"{HEAD}    if dist.get_rank() == 1:\n        dist.all_reduce(torch.ones
 SLEEPS = f"{HEAD}    note('begun')\n    time.sleep(600 * dist.get_rank())\n"
 DIES = f"{HEAD}    os._exit(3) if dist.get_rank() else dist.all_reduce(torch.ones(1))\n"
 RAISES = f"{HEAD}    if dist.get_rank():\n        raise KeyError('of rank 1')\n    dist.all_reduce(torch.ones(1))\n"
+EXCHANGES = f"""import torch.distributed._functional_collectives as collectives
+{HEAD}    def region(h):
+        return torch.tanh(collectives.all_to_all_single_autograd(torch.sin(h), None, None, dist.group.WORLD))
+    x = torch.ones(2, 2, requires_grad=True)
+    checkpoint(region, x).sum().backward()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +90,15 @@ def test_a_rank_that_dies_is_told_with_its_status(world: World) -> None:
     assert not ended.value.hangs
     assert alive(pids) == []
     assert sums(world) == [3.0, 3.0]
+
+
+def test_collectives_are_counted_by_their_time_and_region_and_waiting_is_none(world: World) -> None:
+    answer = world.run(Task(EXCHANGES, "nested", counts=True))[0]
+    found = {place: answer.issued(place, region=("region",)).total() for place in ("forward", "recomputation", "backward")}
+    assert found["forward"] == found["recomputation"] > 0
+    assert found["backward"] == 0
+    assert answer.regions == [("region",)]
+    assert not {name for name in answer.issued() if "wait" in name or "wrap" in name}
 
 
 def test_two_worlds_do_not_meet(world: World) -> None:

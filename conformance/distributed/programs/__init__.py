@@ -1,0 +1,1 @@
+"""Programs of laws that take ranks, beside those in ``conformance/programs/scenarios/parallel``: meshes, one rank, recovery."""

@@ -1,0 +1,22 @@
+"""The page of laws that take ranks has every law, its mutant, and the limits that are declared."""
+
+from __future__ import annotations
+
+from conformance.distributed import catalogue, mutants
+from conformance.distributed.law import all_laws
+from conformance.distributed.limits import all_limits
+from conformance.rows.results_file import ROOT
+
+
+def test_the_page_is_that_of_the_laws_and_limits_that_are_there() -> None:
+    assert catalogue.check(ROOT) == []
+
+
+def test_every_law_is_on_the_page_with_its_mutant() -> None:
+    lines = {line.split("`")[1]: line for line in catalogue.markdown().splitlines() if line.startswith("| `")}
+    assert lines.keys() == all_laws().keys()
+    assert all(mutants.catches(law).replace("_", "-") in line for law, line in lines.items())
+
+
+def test_every_limit_is_of_a_law_that_is_there() -> None:
+    assert {law for limits in all_limits().values() for law in limits} <= all_laws().keys()
