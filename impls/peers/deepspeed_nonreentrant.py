@@ -300,7 +300,7 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "crashes",
-        "in a backward that is compiled, an operator gets another saved tensor than its own, such as dropout's mask for a weight",
+        "in a backward that is compiled, an operator gets another's saved tensor, such as dropout's mask for a weight",
         _SEEN,
         "compiled_autograd_changes_no_number",
     ),
