@@ -35,7 +35,7 @@ def operators(
             else torch.nn.functional.dropout(h * w) if body == "dropped"
             else (h + 1).mul_(w).t().sin() if body == "in place"
             else torch.nn.functional.rrelu(h * w, training=True) if body == "noisy"
-            else torch.nn.functional.linear(h.expand(2, 3, 3).transpose(0, 1), w, w[0])[:, 0].sin() if body == "biased"
+            else torch.nn.functional.linear(h[None].mT, w, torch.ones(3, device=device)).sin() if body == "biased"
             else (h * w).tanh()
         )  # fmt: skip
         return h + 1
