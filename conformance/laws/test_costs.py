@@ -160,11 +160,12 @@ def test_nothing_runs_after_the_operator_that_saves_last(case: Case) -> None:
 @law(
     named(
         visible_operators.operators,
-        body=st.sampled_from(("simple", "normed", "dropped", "in place", "noisy", "hooked")),
+        body=st.sampled_from(("simple", "normed", "dropped", "in place", "noisy", "hooked", "biased")),
         computed=st.booleans(),
         nested=st.booleans(),
         retain=st.booleans(),
         outputs=st.integers(1, 2),
+        alone=st.booleans(),
     ),
     floor=8,
 )

@@ -28,7 +28,7 @@ from impls.nested.inputs import (
     states_to_fill,
 )
 from impls.nested.operator_log import OperatorLog, format_log
-from impls.nested.recomputation import Recomputation, RecomputedTensors
+from impls.nested.recomputation import NO_CONTEXT, Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
 from impls.state import advisory_locks, modes, random_numbers, streams
 from impls.state.hook_registrations import registration_count, undo_registrations
@@ -48,6 +48,7 @@ from impls.torch_private import (
     current_autograd_node,
     current_graph_exec_group,
     current_graph_task_id,
+    dispatch_mode_count,
     innermost_transform,
     is_batched_tensor,
     next_sequence_number,
@@ -122,6 +123,7 @@ class Region(HookOwner):
         )
         self.values_by_task: dict[int, weakref.ref[RecomputedTensors]] = {}
         self.modes, self.stream = modes.current_modes(), streams.current_stream()
+        self.pass_through = modes.pass_through()
         self.modes_after: modes.ProcessWide | None = None
         self.states: random_numbers.States = []
         self.hooks_at_start, self.hooks_at_end = registration_count(), -1
@@ -302,7 +304,8 @@ class Region(HookOwner):
                 self.refuse("it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                             "inside the region")  # fmt: skip
             # Backward may come from another stream: of a node that forward ran elsewhere.
-            with streams.use_stream(self.stream), undo_registrations(tensors, registering=self.has_registered_hooks()):
+            registering, below = self.has_registered_hooks(), stand_in(self.pass_through)
+            with streams.use_stream(self.stream), undo_registrations(tensors, registering=registering), below:
                 states = [*self.states, *states_to_fill(filled)] if filled else self.states
                 surroundings = Restoration(self.modes, states, self.modes_after)
                 values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3
@@ -329,6 +332,11 @@ class Region(HookOwner):
 
 
 run_frames_untraced(Region.unpack.__code__)  # which compiled autograd calls
+
+
+def stand_in(pass_through: type[modes.PassThrough] | None) -> AbstractContextManager[Any]:
+    """The dispatch mode for a recomputation whose forward had some, unless there are some now."""
+    return NO_CONTEXT if pass_through is None or dispatch_mode_count() else pass_through()
 
 
 def _is_from_ended_vmap(tensor: torch.Tensor) -> bool:

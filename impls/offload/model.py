@@ -35,7 +35,7 @@ class OffloadModel(nn.Module):
     parameters and buffers have the model's own names, and parameters stay the objects they were, so that optimizers, hooks,
     saving and loading work as they do without it. Gradients are where parameters are. With one microbatch all values are
     those of the model on ``device``, to the last bit if its parameters have no gaps in memory, as their copies have none;
-    under autocast, those of the model inside a dispatch mode.
+    under autocast and in inference mode, those of the model inside a dispatch mode.
 
     Args:
         model: an nn.Sequential, or a list, tuple or nn.ModuleList of modules.

@@ -6,15 +6,18 @@ Not covered: ContextVars, and TorchFunctionModes other than the ``torch.device``
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from impls.state import accelerators
 from impls.torch_private import (
     DeviceContext,
+    TorchDispatchMode,
     deterministic_algorithms,
     deterministic_algorithms_warn_only,
+    dispatch_mode_count,
+    dispatch_modes,
     function_mode_at,
     function_mode_count,
     set_deterministic_algorithms,
@@ -45,6 +48,35 @@ def _device_context() -> torch.device | None:
         if isinstance(mode, DeviceContext):
             return mode.device
     return None
+
+
+class PassThrough(TorchDispatchMode):
+    """Does nothing, where forward had dispatch modes and a recomputation has none.
+
+    Below a dispatch mode, whatever it does, composite operators call others: ``linear`` adds the bias to a tensor of its own,
+    not in place, so what is saved is at another version.
+    """
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class CompilablePassThrough(PassThrough):
+    """The same if forward had none but torch's own, below which what is compiled runs as it is compiled."""
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """As torch asks."""
+        return True
+
+
+def pass_through() -> type[PassThrough] | None:
+    """What a recomputation without dispatch modes has in place of those in force here; None if there are none."""
+    if not dispatch_mode_count():
+        return None
+    return CompilablePassThrough if all(mode.is_infra_mode() for mode in dispatch_modes()) else PassThrough
 
 
 def current_modes() -> Modes:

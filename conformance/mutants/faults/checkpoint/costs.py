@@ -164,6 +164,12 @@ def looks_at_what_it_recomputed(copy: Copy) -> None:
     copy.call_before("nested.recomputation", "Recomputation.pack", lambda _, tensor: tensor.detach())
 
 
+@mutant("nested.region", "costs", "no_operators_are_seen_but_the_functions")
+def runs_again_without_a_mode(copy: Copy) -> None:
+    """A function that ran inside a dispatch mode runs again inside none, where linear adds its bias in place."""
+    copy.call_after("nested.region", "Region.__init__", lambda _, self, *__: setattr(self, "pass_through", None))
+
+
 @mutant("nested.region", "costs", "reading_saved_tensors_again_recomputes_once")
 def reads_one_tensor_at_a_time(copy: Copy) -> None:
     """Each of the saved tensors of a node that are read again is recomputed for itself."""

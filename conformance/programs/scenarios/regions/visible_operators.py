@@ -8,9 +8,10 @@ import torch
 
 
 def operators(
-    checkpoint: Any, note: Any, device: str, *, body: str, computed: bool, nested: bool, retain: bool, outputs: int
+    checkpoint: Any, note: Any, device: str, *, body: str, computed: bool, nested: bool, retain: bool, outputs: int, alone: bool
 ) -> None:
     from collections import Counter
+    from contextlib import nullcontext
 
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -36,6 +37,7 @@ def operators(
             else torch.nn.functional.dropout(h * w) if body == "dropped"
             else (h + 1).mul_(w).t().sin() if body == "in place"
             else torch.nn.functional.rrelu(h * w, training=True) if body == "noisy"
+            else torch.nn.functional.linear(h[None].mT, w, torch.ones(3, device=device)).sin() if body == "biased"
             else (h * w).tanh()
         )  # fmt: skip
         return h + 1
@@ -50,7 +52,8 @@ def operators(
         with Log() as forward:
             ys = through(outer, x * 1 if computed else x)
             ys = [ys] if outputs == 1 else ys
-        with Log() as backward:
+        backward = Log()
+        with nullcontext() if alone else backward:
             if retain:
                 ys[0].backward(torch.ones_like(ys[0]), retain_graph=True)
             ys[-1].backward(torch.ones_like(ys[-1]))
