@@ -78,8 +78,11 @@ class CompiledRow:
 class TooLongError(Exception):
     """To compile all contenders would take too long, as plain's step shows, which is the first."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"compiling the plain step alone takes {seconds:.0f} s of CPU time")
+    def __init__(self, taken: float, left: float) -> None:
+        rest = max(0.0, left)
+        super().__init__(
+            f"compiling the plain step alone takes {taken:.0f} s of CPU time, and {rest:.0f} s were left for all of them"
+        )
 
 
 def offered() -> dict[str, Callable[[], Compiled]]:
@@ -159,7 +162,7 @@ def measured_rows(
         taken = row.compile_seconds or 0.0
         if one.name == PLAIN.name and taken * sum(not each.eager for each in contenders) > seconds:
             torch.compiler.reset()
-            raise TooLongError(taken)
+            raise TooLongError(taken, seconds)
     steps = {name: step for name, (_, step) in made.items() if step is not None}
     times = _times(subject, steps, rounds) if rounds and PLAIN.name in steps else {}
     rows = [_with_bytes(subject, row, step, times.get(name)) for name, (row, step) in made.items()]
