@@ -1,5 +1,5 @@
-"""nested, law what_is_computed_from_a_tensor_that_is_replaced. A tensor of which a result alone is saved, or nothing, and
-that is replaced, makes no wrong gradient."""
+"""nested, law what_is_computed_from_a_tensor_that_is_replaced. Replacing a tensor of which only a result was saved, or
+nothing, makes no wrong gradient: plain's, or an error."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
-"""plain, law options_alone_give_a_decorator. Without a function, options give a decorator for functions and methods, which
-takes each keyword for the function's."""
+"""plain, law options_alone_give_a_decorator. Without a function, options give a decorator for functions and methods; a
+decorated function gets every keyword."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -14,7 +14,9 @@ def run(checkpoint, note, device):
         h = (h * factor).sin() * debug.sin()
         ends.append(None)
         return h
-    f = decorator(lambda h, *, debug: body(h, 3, debug))
+    named = decorator(lambda h, *, self, debug: body(h, self, debug))
+    def f(h, *, debug):
+        return named(h, self=3, debug=debug)
     y = p
     y = f(y, debug=q)
     y.backward(torch.ones_like(y))

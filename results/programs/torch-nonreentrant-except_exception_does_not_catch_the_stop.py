@@ -1,5 +1,5 @@
-"""torch-nonreentrant, law except_exception_does_not_catch_the_stop. User code that handles every Exception of the last
-operator that saves never sees one in a recomputation."""
+"""torch-nonreentrant, law except_exception_does_not_catch_the_stop. User code that catches any Exception of the last
+operator that saves catches none in a recomputation."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
-"""torch-reentrant, law modules_that_are_given_other_weights. A module that is loaded, cast, pruned or replaced between
-forward and backward makes no wrong gradient, or an error."""
+"""torch-reentrant, law modules_that_are_given_other_weights. A module loaded, cast, pruned or replaced between forward and
+backward makes no wrong gradient: plain's, or an error."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

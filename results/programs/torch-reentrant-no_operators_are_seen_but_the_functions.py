@@ -18,10 +18,12 @@ def run(checkpoint, note, device):
     x, w = (torch.rand(3, 3, device=device, requires_grad=True) for _ in range(2))
     def run(through):
         def outer(h):
-            h = h.cos()
-            return h
+            h = (h * w).tanh()
+            h = h + 1
+            return (h, h.sin())
         with Log() as forward: ys = through(outer, x)
-        with Log() as backward: ys[-1].backward(torch.ones_like(ys[-1]))
+        backward = Log()
+        with backward: ys[-1].backward(torch.ones_like(ys[-1]))
         return (forward.seen, backward.seen)
     def hooked(function, *args):
         with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor): return function(*args)
