@@ -227,7 +227,7 @@ def test_an_error_of_the_trace_is_ours_and_not_the_models(part: str, monkeypatch
         raise KeyError("our own")
 
     monkeypatch.setattr(memory_trace, part, breaks)
-    with pytest.raises(MeteringFails, match="an error of reprise itself in measuring, at "):
+    with pytest.raises(MeteringFails, match="an error of reprise itself while measuring, at "):
         trace(Setting(build))
 
 

@@ -297,7 +297,7 @@ def test_an_error_of_the_recording_is_told_as_ours(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(recording, "_storage", breaks)
     (told,) = explained(built(dropped)).explanation
-    assert told.startswith(f"where it parts cannot be told: an error of reprise itself in measuring, at {__file__}:")
+    assert told.startswith(f"where it parts cannot be told: an error of reprise itself while measuring, at {__file__}:")
 
 
 def test_an_error_of_the_recomputation_is_explained_and_told_in_few_lines() -> None:
