@@ -149,7 +149,7 @@ TRACED_BACKWARD = known(
     "crashes",
     "under compiled autograd Dynamo traces the node's backward, and ends with an internal error",
     "seen here, torch 2.13",
-    "compiled_autograd_changes_no_number",
+    "compiled_autograd_over_eager_regions",
 )
 
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.

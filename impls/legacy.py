@@ -101,6 +101,12 @@ IMPLEMENTATION = Implementation(
     capabilities=frozenset({"hidden-saves", "nesting", "recomputes"}),
     known=SINGLE_NODE
     | TRACED_BACKWARD
+    | known(
+        "crashes",
+        "a call of it breaks the graph, so its regions run eagerly",
+        "see compiled_autograd_over_eager_regions",
+        "compiled_autograd_changes_no_number",
+    )
     | RUNS_TO_THE_END
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
     | DRAWS_ANEW

@@ -154,6 +154,12 @@ IMPLEMENTATION = Implementation(
             "nested_tensors",
         ),
         **known(
+            "refuses",
+            "Dynamo compiles the function as it runs again in a backward that AOTAutograd compiles: other tensors are saved",
+            "seen here, torch 2.13",
+            "compiled_autograd_over_eager_regions",
+        ),
+        **known(
             "diverges",
             "results in the function's closure are not looked at: one that the function changes in place is changed again",
             "seen here",

@@ -99,7 +99,7 @@ IMPLEMENTATION = Implementation(
         "under torch.compile forward runs compiled and the recomputation does not: it saves a mask that is scaled, forward one "
         "that is not, and they are taken for each other",
         _SEEN,
-        "compiled_autograd_changes_no_number",
+        "compiled_autograd_over_eager_regions",
         "graph_breaks_change_no_number",
     )
     | known(
@@ -297,11 +297,5 @@ IMPLEMENTATION = Implementation(
         "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
         _SEEN,
         "containers_that_the_function_reads_by_another_name",
-    )
-    | known(
-        "crashes",
-        "in a backward that is compiled, an operator gets another's saved tensor, such as dropout's mask for a weight",
-        _SEEN,
-        "compiled_autograd_changes_no_number",
     ),
 )

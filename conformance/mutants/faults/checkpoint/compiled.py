@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -173,3 +174,9 @@ def loses_the_gradient_under_a_policy(copy: Copy) -> None:
         return there(function, args if context_fn is None else tuple(map(_detached, args)), kwargs, preserve, context_fn, *rest)
 
     copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("nested.region", "compiled", "compiled_autograd_over_eager_regions", profile="default")
+def traces_what_unpacks(copy: Copy) -> None:
+    """Compiled autograd may trace the hook that unpacks."""
+    copy.wrap("nested.region", "Region.unpack", lambda there: FunctionType(there.__code__.replace(), there.__globals__))

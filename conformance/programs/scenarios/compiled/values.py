@@ -195,8 +195,7 @@ def with_compiled_autograd(
     w = torch.randn(3, 3, device=device, requires_grad=True)
 
     def f(h):
-        h = torch.nn.functional.gelu(h @ w)
-        return torch.nn.functional.dropout(h, 0.5) if random else h.sin()
+        return torch.nn.functional.dropout(h * w, 0.5) if random else h * w
 
     def backward(y):  # it must be called in what is compiled, or compiled autograd does not see it
         y.backward(torch.ones_like(y))
@@ -204,24 +203,22 @@ def with_compiled_autograd(
 
     def seeded(step):
         torch.manual_seed(1)
-        for _ in range(passes):
-            y = step()
-        found = [y, p.grad, w.grad]
+        found = [[step() for _ in range(passes)][-1], p.grad, w.grad]
         p.grad = w.grad = None
         return found
 
     due = seeded(lambda: backward(f(p)))
     note("expected call", due)
     note("gradients 0", due[1:])
-    before = counters["compiled_autograd"]["captures"]
+    counters.clear()
     with config.patch(compiled_autograd=True):
         if eager:
             compiled = torch.compile(backward, backend=backend)
             note("seen call", seeded(lambda: compiled(checkpoint(f, p))))
         else:
             note("seen call", seeded(torch.compile(lambda: backward(checkpoint(f, p)), backend=backend)))
-    note("expected a captured backward", [True])
-    note("seen a captured backward", [counters["compiled_autograd"]["captures"] > before])
+    note("expected a captured backward", True)
+    note("seen a captured backward", counters["compiled_autograd"]["captures"] > 0)
 
 
 def hooked(checkpoint: Any, note: Any, device: str, *, backend: str, change: bool) -> None:
