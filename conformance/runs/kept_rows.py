@@ -77,6 +77,8 @@ def kept_rows(path: Path, header: Mapping[str, Any], sources: Sources, subjects:
         return KeptRows(told=f"everything is judged: {path} does not exist")
     if other := [key for key in SAME if earlier.header[key] != header[key]]:
         return KeptRows(told=f"everything is judged: {path} has another {other[0]}, {earlier.header[other[0]]}")
+    if earlier.header["suite"]["dirty"]:  # the commit that kept rows would name is not what was measured
+        return KeptRows(told=f"everything is judged: {path} was measured with changes that are not committed")
     chosen = {one.implementation.name: one for one in subjects}
     made = {"commit": earlier.header["suite"]["commit"], "date": earlier.header["date"]}
     kept: dict[Pair, Row] = {}

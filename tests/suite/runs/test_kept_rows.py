@@ -107,6 +107,12 @@ def test_another_machine_release_or_seed_judges_all(changes: dict[str, Any], pat
     assert f"everything is judged: {path} has another {next(iter(changes))}" in found.pytest_report_header()
 
 
+def test_what_was_measured_with_changes_that_are_not_committed_is_judged_again(path: Path) -> None:
+    rows = results_file.read(path).rows
+    results_file.write(path, {"kind": "header", **HEADER, "suite": {"commit": "0" * 40, "dirty": True}}, rows)
+    assert not kept(path)
+
+
 def test_without_results_all_is_judged(tmp_path: Path) -> None:
     assert not kept(tmp_path / "none.jsonl")
     (tmp_path / "some.jsonl").write_text("no results")
