@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, size: int, *, seconds: float = 15.0) -> None:
         if size < 1:
-            raise ValueError(f"the number of ranks is {size}; it must be 1 at least")
+            raise ValueError(f"the number of ranks is {size}; it must be at least 1")
         self.size, self.seconds, self.grace = size, seconds, Task.grace
         self.started = 0  # so many worlds so far
         self._launcher: subprocess.Popen[bytes] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from conformance.distributed import catalogue
 from conformance.page.docs_lists import PAGES
 from conformance.reports.generated_section import Section
 from conformance.reports.report import CHOICE, COUNTS, ELSEWHERE, LAWS, MATRIX, SCRIPT
@@ -16,7 +17,9 @@ def place(section: Section) -> str:
     return f"before\n{section.begin}\nold\n{section.end}\nafter\n"
 
 
-def write_places(root: Path, sections: Iterable[Section] = (COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS)) -> None:
+def write_places(
+    root: Path, sections: Iterable[Section] = (COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS, catalogue.SECTION)
+) -> None:
     """Write a page for each section, and those with the lists that the page of results shows."""
     (root / "docs").mkdir(parents=True, exist_ok=True)
     for section in sections:
