@@ -18,8 +18,10 @@ from benches.compare import report as compare_page
 from benches.overhead import tables as overhead_page
 from benches.papers import page as papers
 from benches.ranks import report as ranks_page
+from conformance.distributed.law import all_laws as all_ranked_laws
 from conformance.judging.law import all_laws
 from conformance.page import page
+from conformance.provenance.measured_code import RANKS
 from conformance.provenance.staleness import BEGIN, NO_FINGERPRINT, OLDER, Now, note
 from conformance.reports import report
 from conformance.rows import torch_releases
@@ -45,7 +47,7 @@ class Finding:
 def findings(root: Path, now: Now) -> list[Finding]:
     """One for each published file. Raises OSError, and ValueError for a file that cannot be read."""
     directory = root / "results"
-    runs = [*sorted(directory.glob("conformance-*.jsonl")), *sorted(directory.glob("peers-*.jsonl"))]
+    runs = [path for name in ("conformance", "peers", "distributed") for path in sorted(directory.glob(f"{name}-*.jsonl"))]
     tables = [path for pattern in TABLES for path in sorted(directory.glob(pattern))]
     return [*(_of_runs(path, now) for path in runs), *(_of_table(path, now) for path in tables)]
 
@@ -75,7 +77,8 @@ def _not_judged(rows: Sequence[Row]) -> list[str]:
     """Laws about the kinds and devices of these rows by which some of their implementations were not judged."""
     there = {(row["law"], row["impl"], row["device"]) for row in rows}
     judged = {(row["impl"], row["device"], row.get("subject", "checkpoint")) for row in rows}
-    due = [(law, impl, device) for law in all_laws().values() for impl, device, kind in judged if law.kind == kind]
+    laws = all_ranked_laws() if any(RANKS in row for row in rows) else all_laws()
+    due = [(law, impl, device) for law in laws.values() for impl, device, kind in judged if law.kind == kind]
     lacking = [law.name for law, impl, device in due if (law.name, impl, device) not in there and _is_for(law, device)]
     return sorted(set(lacking))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,10 @@ import impls
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, RankedLaw, all_laws
 from conformance.distributed.world import Worlds
-from conformance.reports import ranking
+from conformance.page import page
+from conformance.provenance import measured_code
+from conformance.provenance.measured_code import Origin
+from conformance.reports import ranking, report
 from conformance.reproducers import script_files
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption, did_you_mean
@@ -25,8 +28,10 @@ from impls import Implementation
 
 Say = Callable[[str], None]
 LIKE = "nested"  # by its claims, implementations without a declaration are judged
+DEFAULT_RANKS = 2  # of a run that is published
 MANY = 4  # lines of a verdict's detail that are printed, at most
 SHOWN = 10  # failures that are printed, at most
+PUBLISHED = ROOT / "results" / "distributed-cpu.jsonl"  # of a complete run in which all verdicts are as declared
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,8 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
         raise InvalidOption(f"--profile is {profile}; with --ranks, accepted are {', '.join(PROFILES)}")
     pairs = choice.pairs()
     path = results or ROOT / "results" / "runs" / f"distributed-{profile}-{ranks}-ranks.jsonl"
-    started, rows = time.monotonic(), list[dict[str, Any]]()
+    started, rows, origin = time.monotonic(), list[dict[str, Any]](), measured_code.begin()
+    is_whole = (choice, ranks, profile, seed, results) == (Choice(), DEFAULT_RANKS, "default", 0, None)
     with ends_when_asked(), Worlds(ranks) as worlds:
         explorer = RankedExplorer(worlds, PROFILES[profile], seed, {one.name: name for name, one in _by_reference(choice)})
         try:
@@ -100,7 +106,11 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
                     say(told(rows[-1]))
         finally:
             if rows:
-                write(path, results_file.header(seed, profile, "cpu"), rows)
+                header = results_file.header(seed, profile, "cpu", origin.suite)
+                rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
+                write(path, header, rows)
+    if is_whole and len(rows) == len(pairs) and not any(map(is_unexpected, rows)):
+        path = publish(path, header, rows, origin, say)
     for line in summary(rows, path, time.monotonic() - started, worlds.started):
         say(line)
     return int(any(map(is_unexpected, rows)))
@@ -133,7 +143,7 @@ def told(row: Row) -> str:
     return f"{row['impl']}, law {row['law']}: {row['verdict']}, declared {row['expected']}\n  {detail[:600]}"
 
 
-def write(path: Path, header: dict[str, Any], rows: Sequence[Row]) -> None:
+def write(path: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """Write results, and beside them the scripts of all faults."""
     results_file.write(path, header, rows)
     directory = script_files.directory_of(path)
@@ -144,6 +154,21 @@ def write(path: Path, header: dict[str, Any], rows: Sequence[Row]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in wanted.items():
         (directory / name).write_text(text, encoding="utf-8")
+
+
+def publish(path: Path, header: Mapping[str, Any], rows: Sequence[Row], origin: Origin, say: Say) -> Path:
+    """Write results of a complete run where published ones are, or say why not. Returns where they are."""
+    if fault := origin.fault():
+        say(f"complete and as declared, but not published: {fault}")
+        return path
+    write(PUBLISHED, header, rows)
+    results_file.write(PUBLISHED, header, script_files.naming_files(PUBLISHED, rows))
+    try:
+        report.write()
+        page.write()
+    except (OSError, ValueError, ModuleNotFoundError) as error:  # the results are written in any case
+        say(str(error))
+    return PUBLISHED
 
 
 def summary(rows: Sequence[Row], path: Path, seconds: float, worlds: int) -> list[str]:

@@ -258,7 +258,8 @@
     }
     const ours = record.takes === "this project";
     const needs = ours ? "" : `; it takes ${record.takes}`;
-    const command = `${ours ? "PYTHONPATH=. " : ""}python results/${record.file}`;
+    const program = record.ranks ? `torchrun --nproc-per-node ${record.ranks}` : "python";
+    const command = `${ours ? "PYTHONPATH=. " : ""}${program} results/${record.file}`;
     return [command, `In the root of a clone, this ends with status 1 while the fault is there${needs}:`];
   };
 
@@ -277,7 +278,7 @@
     [find("#panel-run").textContent, find("#panel-hint").textContent] = scriptCommand(record);
     find("#panel-file").hidden = !record.file;
     find("#panel-file").href = record.file;
-    const command = `${record.judged_by} -k ${quoted(`test_${record.law}[${record.impl}]`)}`;
+    const command = `${record.judged_by} -k ${record.ranks ? record.law : quoted(`test_${record.law}[${record.impl}]`)}`;
     const parts = command.split(/(?<= )(?=-)/).map((part) => made("span", part)); // an option and its value stay together
     find("#panel-command").replaceChildren(...parts);
     elsewhere(number);

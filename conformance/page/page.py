@@ -125,6 +125,6 @@ def _path(root: Path) -> Path:
 
 def _wanted(root: Path, now: Now | None) -> str:
     try:
-        return rendered(report.results(root), root / "results", docs_lists.text(root), now)
+        return rendered((*report.results(root), *report.ranked(root)), root / "results", docs_lists.text(root), now)
     except (OSError, ValueError, ModuleNotFoundError) as error:
         raise ValueError(f"{_path(root)} is not made: {error}") from error

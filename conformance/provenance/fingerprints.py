@@ -23,11 +23,13 @@ from conformance.provenance.syntax_trees import Module, Target, canonical, chain
 from conformance.rows.results_file import ROOT
 
 PACKAGES = "impls", "conformance", "benches", "reprise"
-LAWS = "conformance.laws"
-# Code that describes a measurement or renders it, what a law means to readers, and code that finds an implementation, which has
-# a fingerprint of its own.
+LAWS, RANKED_LAWS = "conformance.laws", "conformance.distributed.laws"
+# Code that describes a measurement or renders it, what a law means to readers, and code that finds an implementation or what is
+# declared of it, which have fingerprints of their own.
 SEPARATE = frozenset(
     {
+        "conformance.distributed.explorer:RankedExplorer.script",
+        "conformance.distributed.limits:declared",
         "conformance.judging.result:Result.script",
         "conformance.rows.for_readers:for_readers",
         "conformance.rows.results_file:header",
@@ -124,6 +126,11 @@ class Sources:
                 found.add(item)
                 pending += self._referred(item)
         return frozenset(found)
+
+    def has(self, root: str) -> bool:
+        """Whether a definition, or an entry of a dict, exists. Raises ValueError for a module that does not."""
+        module, _, name = root.partition(":")
+        return bool(self._of((module, name)))
 
     def items(self, roots: Iterable[str]) -> frozenset[Item]:
         """These roots alone; raises as ``fingerprint`` does."""

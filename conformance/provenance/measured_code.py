@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import impls
-from conformance.provenance.fingerprints import LAWS, Item, Sources
+from conformance.provenance.fingerprints import LAWS, RANKED_LAWS, Item, Sources
 from conformance.rows import results_file
 from conformance.rows.results_file import ROOT, Row
 
 # The code that judges by every law. In a complete run the simulated device is registered, too, and torch calls its functions.
 JUDGE = "conformance.judging.explorer:Explorer", "conformance.simulated_device.device:second"
 APART = ("conformance.judging.sandbox:Contained",)  # and for an implementation in a process of its own
+RANKED_JUDGE = "conformance.distributed.explorer:RankedExplorer", "conformance.distributed.rank"  # of laws that take ranks
+RANKED_LIMITS = "impls.distributed_limits:LIMITS", "conformance.distributed.limits:MORE"  # what is declared of them, by name
+RANKS = "ranks"  # in a row, how many there were, where its law takes them
 FEW = 5  # files that a message names, at most
 
 
@@ -77,12 +80,20 @@ def of_implementation(sources: Sources, row: Row, header: Mapping[str, Any]) -> 
     module = impls.module_of(name)
     compiled = sources.compiled(module) if name in impls.COMPILED else []
     done = sources.undeclared.fingerprint([module], [*packages([name], header["versions"]), *compiled])
-    return {"implementation": done, "declaration": sources.declaration(module)}
+    declaration = sources.declaration(module)
+    if RANKS in row:
+        known = [f"{limits}[{name}]" for limits in RANKED_LIMITS]
+        declaration = sources.fingerprint([one for one in known if sources.has(one)], [declaration])
+    return {"implementation": done, "declaration": declaration}
 
 
 def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprint of a row's law and of what judges by it, as ``of_row`` has it."""
     name = f"test_{row['law']}"
+    if RANKS in row:
+        law = f"{sources.holding(RANKED_LAWS, name)}:{name}"
+        profile = f"conformance.distributed.law:PROFILES[{header['profile']}]"
+        return {"law": sources.undeclared.fingerprint([law, profile, *RANKED_JUDGE])}
     apart = () if row["impl"] in impls.names() else APART
     profile = f"conformance.judging.law:PROFILES[{header['profile']}]"
     return {"law": sources.undeclared.fingerprint([f"{sources.holding(LAWS, name)}:{name}", profile, *JUDGE, *apart])}

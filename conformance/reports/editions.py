@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import impls
+from conformance.provenance.measured_code import RANKS
 from conformance.provenance.staleness import OLDER, note
 from conformance.reports.ranking import effect, guide
 from conformance.reproducers import script_files
@@ -20,7 +21,13 @@ from conformance.rows.results_file import Results, Row, is_unexpected, kept
 
 T = TypeVar("T", bound=Hashable)
 THIS_PROJECT = "this project"
-KINDS: Mapping[str, str] = {"checkpoint": "Checkpointing", "graph": "Graph hooks", "offload": "Offloaded models"}
+RANKED = "ranks"  # the kind of table with verdicts on laws that take ranks
+KINDS: Mapping[str, str] = {
+    "checkpoint": "Checkpointing",
+    "graph": "Graph hooks",
+    "offload": "Offloaded models",
+    RANKED: "Checkpointing under several ranks",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        return self.row.get("subject", "checkpoint")
+        return RANKED if RANKS in self.row else self.row.get("subject", "checkpoint")
 
     @property
     def family(self) -> str:
@@ -66,6 +73,10 @@ class Entry:
     @property
     def judged_by(self) -> str:
         """The command that judges this implementation again, by all laws that ``-k`` selects."""
+        if RANKS in self.row:
+            head, ranks = self.run.header, str(self.row[RANKS])
+            chosen = ["--ranks", ranks, "--impl", self.row["impl"], "--profile", head["profile"], "--seed", str(head["seed"])]
+            return shlex.join(["nox", "-s", "distributed", "--", *chosen])
         session = "peers" if self.row["impl"] in impls.PEERS else "conformance"
         options = {
             "torch": self.torch.partition("+")[0],  # an index knows the version without the build, such as +cpu
@@ -80,6 +91,8 @@ class Entry:
     @property
     def command(self) -> str:
         """The command that judges this implementation by this law again."""
+        if RANKS in self.row:
+            return f"{self.judged_by} -k {self.row['law']}"
         chosen = f"test_{self.row['law']}[{self.row['impl']}]"
         return f"{self.judged_by} -k {shlex.quote(chosen)}"
 
@@ -124,6 +137,7 @@ class Entry:
             {"options": row.get("options", ""), "program": bool(row["program"]), "takes": self.takes},
             {"known": self.known},
             {"detail": self.detail},
+            {"ranks": self.row.get(RANKS, 0)},  # of a law that takes them
             {"folder": self.script_file.rpartition("/")[0]},  # the name of the file is that of implementation and law
         ]
 

@@ -22,7 +22,9 @@ STYLES: Mapping[str, str] = {
 }
 UNEXPECTED = "*"
 CONFLICT = "conflict"
+ESCAPED = f"\\{UNEXPECTED}"  # in Markdown
 LEGEND = "  ".join(f"{SYMBOLS[name]} {name}" for name in VERDICTS) + f"  {UNEXPECTED} unexpected"
+MARKDOWN_LEGEND = LEGEND.replace(UNEXPECTED, ESCAPED)
 
 
 def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = False) -> str:
@@ -67,7 +69,24 @@ def markdown(results: Results) -> str:
         parts += [*measured, *tables]
         if older := count(rows):
             parts[-1] += marked(f"\n\n{MEANING}: {older} of {len(rows)} verdicts")
-    return "\n\n".join([*parts, LEGEND.replace(UNEXPECTED, f"\\{UNEXPECTED}")])
+    return "\n\n".join([*parts, MARKDOWN_LEGEND])
+
+
+def laws_markdown(results: Results) -> str:
+    """The matrix of laws × implementations, each with the number of cases, and what it was measured on."""
+    names, rows = _distinct(results.rows, "impl"), results.rows
+    lines = [["law", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
+    lines += [
+        [f"`{law}`", *(" ".join(map(_markdown_cell, _of(rows, law=law, impl=name))) for name in names)]
+        for law in sorted(_distinct(rows, "law"))
+    ]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    older = marked(f"\n\n{MEANING}: {n} of {len(rows)} verdicts") if (n := count(rows)) else ""
+    return f"{_measured_on(results.header, rows[0]['device'])}\n\n{table}{older}\n\n{MARKDOWN_LEGEND}"
+
+
+def _markdown_cell(row: Row) -> str:
+    return _cell(row).replace(UNEXPECTED, ESCAPED) + (marked(f" {MARK}") if count([row]) else "")
 
 
 def differences(results: Results, other: Results) -> str:
@@ -110,7 +129,7 @@ def _tally(rows: Sequence[Row]) -> str:
     counts = Counter(row["verdict"] for row in rows)
     parts = [f"{SYMBOLS[name]} {counts[name]}" for name in VERDICTS if counts[name]]
     if unexpected := sum(map(is_unexpected, rows)):
-        parts.append(f"\\{UNEXPECTED} {unexpected}")
+        parts.append(f"{ESCAPED} {unexpected}")
     if conflicts := sum(count > 1 for count in Counter(row["law"] for row in rows).values()):
         parts.append(f"{CONFLICT} {conflicts}")
     older = marked(f"&nbsp; {MARK}&nbsp;{n}") if (n := count(rows)) else ""

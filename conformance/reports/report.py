@@ -25,7 +25,9 @@ ELSEWHERE = Section("elsewhere", DOCS / "devices-and-releases.md")
 CHOICE = Section("choice", DOCS / "which-one.md")
 LAWS = Section("laws", DOCS / "laws.md")
 SCRIPT = Section("script", DOCS / "verdicts-and-limits.md")
-SECTIONS = COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS, SCRIPT
+RANKS = Section("ranked-verdicts", DOCS / "distributed-laws.md")
+SECTIONS = COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS, SCRIPT, RANKS
+NO_RANKS = "No verdicts are published yet: `nox -s distributed` makes them."
 NOTHING = "No results of another device or another release of torch are published."
 FEW, NEAREST = 24, 5  # up to so many names are listed; of more, only so many of the nearest
 SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # whose script is shown
@@ -42,6 +44,12 @@ def results(root: Path = ROOT) -> tuple[Results, ...]:
     others = sorted(set(cpu.parent.glob("conformance-*.jsonl")) - {cpu})
     peers = sorted(cpu.parent.glob("peers-*.jsonl"))
     return tuple(one for path in (cpu, *others, *peers) for one in united(read_all(path)))
+
+
+def ranked(root: Path = ROOT) -> tuple[Results, ...]:
+    """The published results of laws that take ranks, if there are any. Raises ValueError for an incomplete file."""
+    paths = sorted((root / "results").glob("distributed-*.jsonl"))
+    return tuple(one for path in paths for one in read_all(path))
 
 
 def shown(rows: Iterable[Row]) -> str:
@@ -135,17 +143,18 @@ def show(name: str, law: str | None = None, path: Path | None = None, root: Path
 def write(root: Path = ROOT) -> None:
     """Write the sections, with marks at what is older than the code."""
     found = tuple(map(Now().of_results, results(root)))
-    for section, inside in list(_sections(root, found)):  # all are made before the first is written
+    ranks = tuple(map(Now().of_results, ranked(root)))
+    for section, inside in list(_sections(root, found, ranks)):  # all are made before the first is written
         section.write(root, inside)
 
 
 def check(root: Path = ROOT) -> list[str]:
     """What does not match the results: sections, apart from marks, and stored scripts."""
-    found = results(root)
-    stale = [section for section, inside in _sections(root, found) if not section.has(root, inside)]
+    found, ranks = results(root), ranked(root)
+    stale = [section for section, inside in _sections(root, found, ranks) if not section.has(root, inside)]
     told = [f"section {one.name!r} of {root / one.page} is stale: python -m reprise report --write" for one in stale]
     files: dict[Path, list[Row]] = {}
-    for one in found:
+    for one in (*found, *ranks):
         files.setdefault(one.path, []).extend(one.rows)  # merged runs may be about different laws
     return [*told, *(fault for path, rows in files.items() for fault in _programs(path, rows))]
 
@@ -153,12 +162,11 @@ def check(root: Path = ROOT) -> list[str]:
 def _programs(path: Path, rows: Sequence[Row]) -> list[str]:
     """A message if the stored scripts do not match a results file."""
     wrong = script_files.disagreements(path, rows)
-    return (
-        ["\n  ".join([f"these scripts do not match {path}; a run of nox -s conformance writes both:", *wrong])] if wrong else []
-    )
+    told = f"these scripts do not match {path}; a run of nox -s {path.name.partition('-')[0]} writes both:"
+    return ["\n  ".join([told, *wrong])] if wrong else []
 
 
-def _sections(root: Path, found: Sequence[Results]) -> Iterator[tuple[Section, str]]:
+def _sections(root: Path, found: Sequence[Results], ranks: Sequence[Results]) -> Iterator[tuple[Section, str]]:
     """Each section with its text; the example script only if the page has a place for it."""
     here = [place for place, one in enumerate(found) if _is_here(one, found[:place])]
     elsewhere = [_elsewhere(one, found[:place]) for place, one in enumerate(found) if place not in here]
@@ -167,6 +175,7 @@ def _sections(root: Path, found: Sequence[Results]) -> Iterator[tuple[Section, s
     yield ELSEWHERE, "\n\n".join(elsewhere) or NOTHING
     yield CHOICE, choice.markdown(editions(entries(found))[0])
     yield LAWS, law_catalogue.markdown()
+    yield RANKS, "\n\n".join(map(matrix.laws_markdown, ranks)) or NO_RANKS
     if SCRIPT.begin in (root / SCRIPT.page).read_text(encoding="utf-8"):
         yield SCRIPT, shown(row for one in found for row in one.rows)
 

@@ -35,9 +35,12 @@ _REDUCTIONS: set[subprocess.Popen[str]] = set()  # those that run now
 
 
 def directory_of(results: Path) -> Path:
-    """Where the scripts of a results file are: ``results/programs`` for the CPU's published ones, else beside the file."""
-    if results.parent.name == "results" and results.stem.startswith(("conformance-", "peers-")):
-        return results.parent / re.sub("^(conformance|peers)", "programs", results.stem).removesuffix("-cpu")
+    """Where the scripts of a results file are: ``results/programs`` for the CPU's published ones, else beside the file.
+
+    Those of published results of laws that take ranks are in ``results/programs-distributed``.
+    """
+    if results.parent.name == "results" and (found := re.match("conformance-|peers-|(?=distributed-)", results.stem)):
+        return results.parent / f"programs-{results.stem[found.end() :]}".removesuffix("-cpu")
     return results.with_suffix("") if results.suffix else results.with_name(f"{results.name}-programs")
 
 

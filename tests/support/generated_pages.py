@@ -8,7 +8,7 @@ from pathlib import Path
 from conformance.distributed import catalogue
 from conformance.page.docs_lists import PAGES
 from conformance.reports.generated_section import Section
-from conformance.reports.report import CHOICE, COUNTS, ELSEWHERE, LAWS, MATRIX, SCRIPT
+from conformance.reports.report import CHOICE, COUNTS, ELSEWHERE, LAWS, MATRIX, RANKS, SCRIPT
 from tests.support.synthetic_results import LISTS
 
 
@@ -18,12 +18,15 @@ def place(section: Section) -> str:
 
 
 def write_places(
-    root: Path, sections: Iterable[Section] = (COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS, catalogue.SECTION)
+    root: Path, sections: Iterable[Section] = (COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS, RANKS, catalogue.SECTION)
 ) -> None:
     """Write a page for each section, and those with the lists that the page of results shows."""
     (root / "docs").mkdir(parents=True, exist_ok=True)
+    pages: dict[Path, str] = {}
     for section in sections:
-        (root / section.page).write_text(place(section), encoding="utf-8")
+        pages[section.page] = pages.get(section.page, "") + place(section)
+    for page, text in pages.items():
+        (root / page).write_text(text, encoding="utf-8")
     write_lists(root)
 
 

@@ -1,0 +1,123 @@
+"""A whole run of the laws that take ranks is published if all is as declared and its commit gives it; no other run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import impls
+from conformance.distributed import command
+from conformance.distributed.law import all_laws
+from conformance.page import page
+from conformance.provenance import measured_code
+from conformance.provenance.measured_code import Origin
+from conformance.provenance.staleness import Now
+from conformance.reports import report
+from conformance.reports.editions import editions, entries
+from conformance.rows.results_file import read, write
+from tests.support.generated_pages import write_places
+from tests.support.synthetic_results import HEADER, ROWS, row
+
+LAW = "ddp_trains_as_with_plain_regions"
+SCRIPT = '"""{impl}, law {law}: diverges."""\nimport sys\n\nsys.exit(1)\n'
+
+
+class Explorer:
+    """Judges nothing: torch-reentrant diverges, as declared, and all others agree."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def row(self, law: Any, one: Any, _: Any) -> dict[str, Any]:
+        verdict = "diverges" if one.name == "torch-reentrant" else "agrees"
+        program = SCRIPT.format(impl=one.name, law=law.name) if verdict == "diverges" else ""
+        return row(law.name, one.name, verdict, family="distributed", program=program, ranks=2)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project without ranked results, in which nothing is really judged, at a commit that has all of its code."""
+    (tmp_path / "results").mkdir()
+    clean = replace(measured_code.begin(), changed=())
+    monkeypatch.setattr(Origin, "fault", lambda self: "" if not self.changed else "there are changes")
+    monkeypatch.setattr(command, "measured_code", SimpleNamespace(begin=lambda: clean, of_row=measured_code.of_row))
+    monkeypatch.setattr(command, "RankedExplorer", Explorer)
+    monkeypatch.setattr(command, "Worlds", lambda _: nullcontext(SimpleNamespace(started=1)))
+    monkeypatch.setattr(command, "all_laws", lambda: {LAW: all_laws()[LAW]})
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "PUBLISHED", tmp_path / "results" / "distributed-cpu.jsonl")
+    for module in (report, page):
+        monkeypatch.setattr(module, "write", lambda: None)
+    return tmp_path
+
+
+def judge(root: Path, choice: command.Choice | None = None, **others: Any) -> list[str]:
+    told: list[str] = []
+    arguments: dict[str, Any] = {"ranks": 2, "profile": "default", "seed": 0, "results": None, "say": told.append}
+    assert command.judge(choice or command.Choice(), **(arguments | others)) == 0
+    return told
+
+
+def test_a_whole_run_is_published_with_its_scripts(root: Path) -> None:
+    told = judge(root)
+    published = root / "results" / "distributed-cpu.jsonl"
+    assert told[-1] == f"results: {published}"
+    rows = read(published).rows
+    assert [one["impl"] for one in rows] == [*impls.names("checkpoint")]
+    assert all({*one["fingerprints"]} == {"implementation", "declaration", "law"} for one in rows)
+    script = root / "results" / "programs-distributed" / f"torch-reentrant-{LAW}.py"
+    assert '"script": "programs-distributed/torch-reentrant-' in published.read_text()
+    assert script.read_text() == SCRIPT.format(impl="torch-reentrant", law=LAW)
+    assert not any(map(Now().reasons, rows, [read(published).header] * len(rows)))
+
+
+@pytest.mark.parametrize(
+    ("choice", "others"),
+    [
+        (command.Choice(impl=["nested"]), {}),
+        (command.Choice(words="ddp"), {}),
+        (None, {"profile": "quick"}),
+        (None, {"ranks": 4}),
+        (None, {"seed": 1}),
+    ],
+)
+def test_a_part_is_not_published(choice: command.Choice | None, others: dict[str, Any], root: Path) -> None:
+    judge(root, choice, **others)
+    assert not (root / "results" / "distributed-cpu.jsonl").exists()
+
+
+def test_uncommitted_changes_are_not_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dirty = replace(measured_code.begin(), changed=("impls/x.py",))
+    monkeypatch.setattr(command, "measured_code", SimpleNamespace(begin=lambda: dirty, of_row=measured_code.of_row))
+    assert "complete and as declared, but not published: there are changes" in judge(root)
+    assert not (root / "results" / "distributed-cpu.jsonl").exists()
+
+
+def test_what_is_not_as_declared_is_not_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Callable[..., dict[str, Any]] = Explorer.row
+    monkeypatch.setattr(Explorer, "row", lambda *of: made(*of) | {"expected": "refuses"})
+    assert command.judge(command.Choice(), ranks=2, profile="default", seed=0, results=None, say=lambda _: None) == 1
+    assert not (root / "results" / "distributed-cpu.jsonl").exists()
+
+
+def test_published_verdicts_have_a_table_and_commands_of_their_own(root: Path) -> None:
+    judge(root)
+    write(root / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
+    write_places(root)
+    (ranked,) = report.ranked(root)
+    shown = entries([*report.results(root), ranked])
+    table = editions(shown)[-1].tables[-1]
+    assert table.title == "Checkpointing under several ranks"
+    assert {column.name for column in table.columns} == {*impls.names("checkpoint")}
+    (entry,) = (one for one in shown if one.row["impl"] == "torch-reentrant")
+    assert entry.command == f"nox -s distributed -- --ranks 2 --impl torch-reentrant --profile default --seed 0 -k {LAW}"
+    assert any(part.get("ranks") == 2 for part in entry.record())
+    inside = dict(report._sections(root, report.results(root), [ranked]))[report.RANKS]
+    assert f"| `{LAW}` |" in inside
+    assert "≠ 60" in inside
