@@ -107,7 +107,7 @@ def judge(
 
 
 def _judge_ranks(ranks: int, pytest: Sequence[str], judged: Judged, profile: str, results: Path | None) -> int:
-    from conformance.distributed import command
+    from conformance.ranked_runs import command
 
     given: dict[str, object] = {"--device": judged.device != "cpu", "-n": judged.n, "--memory-limit": judged.memory_limit}
     given |= {"--in-process": judged.in_process, "further options": pytest}

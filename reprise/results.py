@@ -31,7 +31,7 @@ def report(
         write: Write the sections of README.md and docs that show verdicts and laws.
         check: Fail if a section or a published script does not match the results.
     """
-    from conformance.distributed import catalogue
+    from conformance.ranked_runs import catalogue
     from conformance.reports import report
 
     require_one({"--show NAME": show is not None, "--write": write, "--check": check})

@@ -21,10 +21,10 @@ from benches.ranks.model import MASTER, Prediction, Setting, sharded, staged
 from benches.ranks.shapes import parts
 from benches.ranks.steps import FSDP, PIPELINE, SHARES, TENSOR, Work, around, source
 from conformance.distributed.answer import Task, WorldEnded
-from conformance.distributed.command import ends_when_asked
 from conformance.distributed.world import World
 from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Sources
+from conformance.ranked_runs.command import ends_when_asked
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT

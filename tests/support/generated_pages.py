@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from conformance.distributed import catalogue
 from conformance.page.docs_lists import PAGES
+from conformance.ranked_runs import catalogue
 from conformance.reports.generated_section import Section
 from conformance.reports.report import CHOICE, COUNTS, ELSEWHERE, LAWS, MATRIX, RANKS, SCRIPT
 from tests.support.synthetic_results import LISTS

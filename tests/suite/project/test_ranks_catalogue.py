@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from conformance.distributed import catalogue, mutants
+from conformance.distributed import mutants
 from conformance.distributed.law import all_laws
 from conformance.distributed.limits import all_limits
+from conformance.ranked_runs import catalogue
 from conformance.rows.results_file import ROOT
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.distributed import command
 from conformance.distributed.law import all_laws
 from conformance.page import page
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.provenance.staleness import Now
+from conformance.ranked_runs import command
 from conformance.reports import report
 from conformance.reports.editions import editions, entries
 from conformance.rows.results_file import read, write
