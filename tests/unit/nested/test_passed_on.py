@@ -82,9 +82,9 @@ def test_gradients_go_through_forwards_node(
     def run(x: torch.Tensor) -> torch.Tensor:
         function = _in_turn(first, again, _cube)
         if not around:
-            return checkpoint(function, x)  # type: ignore[no-any-return]
+            return checkpoint(function, x)
         with save_on_cpu():
-            return checkpoint(function, x)  # type: ignore[no-any-return]
+            return checkpoint(function, x)
 
     expected = _gradients(lambda x: _cube(first(x)), _leaf())
     assert all(map(torch.equal, _gradients(run, _leaf()), expected))
@@ -94,7 +94,7 @@ def test_gradients_go_through_forwards_node(
 def test_a_region_inside_may_be_given_it(checkpoint: Callable[..., Any], first: Function, again: Function) -> None:
     def run(x: torch.Tensor) -> torch.Tensor:
         inside = _in_turn(first, again, lambda y: checkpoint(_cube, y).sin())
-        return checkpoint(inside, x)  # type: ignore[no-any-return]
+        return checkpoint(inside, x)
 
     expected = _gradients(lambda x: _cube(first(x)).sin(), _leaf())
     assert all(map(torch.equal, _gradients(run, _leaf()), expected))
