@@ -82,15 +82,6 @@ DRAWS_ANEW = known(
     "masks_of_dtensors_are_replayed",
 )
 
-# Of nested: where forward saved a leaf, the recomputation may not save something else, nor the other way round.
-LEAF_AGAIN = known(
-    "refuses",
-    "in forward the wrapper passes a leaf on through a node of its own, and in the recomputation, when the parameters are "
-    "there already, as it is: a saved tensor that was a result comes back as a leaf",
-    "seen here",
-    "fsdp_inside_regions_that_are_given_a_leaf",
-)
-
 # Of no checkpointing at all.
 PLAIN = known(
     "diverges",
@@ -106,7 +97,7 @@ TORCH = {**RUN_TWICE, **MIXED_UP, **OWN_GENERATOR}
 LIMITS: Mapping[str, Mapping[str, Known]] = MappingProxyType(
     {
         "plain": PLAIN,
-        "nested": {**RUN_TWICE, **MIXED_UP, **LEAF_AGAIN},
+        "nested": {**RUN_TWICE, **MIXED_UP},
         "reentrant": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN},
         "legacy": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **DRAWS_ANEW},
         "torch-nonreentrant": TORCH,

@@ -20,7 +20,6 @@ Function = Callable[..., Any]
 UNBREAKABLE: Mapping[str, str] = MappingProxyType(
     {
         "statistics_over_ranks_are_updated_once": "nested is declared to diverge here, so no fault changes the verdict",
-        "fsdp_inside_regions_that_are_given_a_leaf": "nested is declared to refuse here, so no fault changes the verdict",
         "regions_that_ranks_recompute_in_another_order": "nested is declared to diverge here, so no fault changes the verdict",
     }
 )
@@ -157,6 +156,12 @@ def recomputes_twice_on_one_rank(copy: Copy) -> None:
     _again(copy, run)
 
 
+@_fault("tensors.origins", "fsdp_inside_regions_that_are_given_a_leaf")
+def refuses_a_leaf_for_what_a_node_passed_on(copy: Copy) -> None:
+    """Forward's memory is not known again where forward saved a result and the recomputation a leaf."""
+    copy.replace("tensors.origins", "Origin.is_read_again", lambda *_: False)
+
+
 @_fault("nested.region", "a_split_backward_in_a_group_recomputes_once")
 def knows_no_group_on_one_rank(copy: Copy) -> None:
     """On rank 1 each backward of a group recomputes for itself."""
@@ -174,6 +179,7 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
         "hybrid_sharding_communicates_as_often_as_plain": "gathers_again",
         "fsdp_around_regions_gathers_as_often_as_plain": "gathers_again",
         "fsdp_inside_regions_gathers_as_often_as_plain": "gathers_again",
+        "fsdp_inside_regions_that_are_given_a_leaf": "refuses_a_leaf_for_what_a_node_passed_on",
         "ranks_issue_the_same_collectives": "stops_early_on_one_rank_only",
         "each_rank_draws_its_own_again": "forgets_the_generator_of_one_rank",
         "masks_that_ranks_share_stay_shared": "forgets_the_generator_of_one_rank",

@@ -297,12 +297,12 @@ class _Comparison(Recomputation):
         self.run_in_cpp.put_off = reasons
 
     def replace(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
-        """What to keep of a tensor that may not be where the one in forward was."""
+        """What to keep of a tensor that may not be where the one in forward was, or does not look like it."""
         origin = self.origins.get(index) or argument_origin(self.run_in_cpp.region, index)
         if origin.has_moved(tensor):
             return self.accept_replacement(index, tensor, origin)
         if tensor_metadata(tensor) != self.slots[index][2]:
-            self.compare_metadata(index, tensor)
+            self.compare_metadata(index, tensor, origin)
         return tensor
 
     def compare_inner(self, index: int, tensor: torch.Tensor) -> None:

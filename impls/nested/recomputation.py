@@ -145,7 +145,7 @@ class Recomputation(HookOwner):
                 except RuntimeError:  # of a nested tensor, which has no shape
                     alike = False
                 if not alike:
-                    self.compare_metadata(index, tensor)
+                    self.compare_metadata(index, tensor, origin)
             slot = self.wanted[index]
         if slot is not None:
             self.values[index] = tensor
@@ -163,13 +163,17 @@ class Recomputation(HookOwner):
         tensor = self.values.get(packed[0])
         return self.unpack_slot(packed) if tensor is None else tensor
 
-    def compare_metadata(self, index: int, tensor: torch.Tensor) -> None:
+    def compare_metadata(self, index: int, tensor: torch.Tensor, before: Origin | None = None) -> None:
         """A tensor's metadata are not what they were in forward. At another version, it was changed since forward saved it.
 
         Versions of regions inside are compared too: what such a region returns is recomputed from what it reads, even
         where nothing of its own is unpacked. So some programs are refused that plain accepts: those that rewrite a buffer
         and then save it, and those that change a weight whose own part of the backward is over. What they read in the
         recomputation is not what forward read, and whether that matters cannot be told here.
+
+        A leaf may come back where forward saved what some node had passed on, and the other way round, if it is known to be
+        ``before``, the tensor that forward saved, or a view of it. Autograd takes no more than the values from what it is
+        handed: the node behind them is always forward's, also where gradients of gradients are asked for.
         """
         expected, found = self.slots[index][2], any_tensor_metadata(tensor)
         if found == expected:
@@ -179,6 +183,8 @@ class Recomputation(HookOwner):
             self.stop(f"saved tensor {index} was a nested tensor of shape {list(expected[0])}, came back as {list(found[0])}. "
                       "One of jagged layout has another ragged size whenever its offsets are made anew: make them outside, and "
                       "pass it or them as an argument")  # fmt: skip
+        if found[:5] == expected[:5] and before is not None and before.is_read_again(tensor):
+            return
         others = expected[4:] != found[4:]  # operators save other tensors than they did, from here on
         if self.check and (self.wanted[index] is not None or others):
             self.stop(f"saved tensor {index} was {describe(expected)}, came back as {describe(found)}")

@@ -68,6 +68,17 @@ class Origin(weakref.ref[torch.Tensor]):
             and (layout.stride != tensor.stride() or layout.conjugated != tensor.is_conj() or layout.negated != tensor.is_neg())
         )
 
+    def is_read_again(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor certainly has the values that were saved: it reads the same memory in the same way.
+
+        That memory was not written since, and it is kept, or is still that of the same tensor: otherwise another one may have
+        its address by now.
+        """
+        if self.leaf is not None or self.has_moved(tensor) or self.layout != _layout(tensor):
+            return False
+        kept = self.storage is not None and self.storage.data_ptr() == tensor.untyped_storage().data_ptr()
+        return (kept or self() is _whole(tensor)) and self.probe._version == self.metadata[3]
+
     def is_cast_again(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is the same cast, or one of the same leaf, which has not changed."""
         if self() is _whole(tensor):

@@ -70,10 +70,11 @@ struct Recomputation {
     PyObject* object = given;
     PyObject* slot = nullptr;
     if (index < static_cast<int64_t>(wanted.size())) {  // it is empty once the run is over
-      if (region->records[index].has_origin && has_moved(index, object)) {
+      const bool has_origin = region->records[index].has_origin;
+      if (has_origin && (has_moved(index, object) || !fits(index, object))) {
         replaced = call_method(compare(), REPRISE_NAME("replace"), integer(index).get(), object);
         object = replaced.get();
-      } else if (!fits(index, object)) {
+      } else if (!has_origin && !fits(index, object)) {
         call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object);
       }
     }

@@ -82,7 +82,7 @@ def takes_what_looks_alike_for_the_same(copy: Copy) -> None:
 def compares_versions_alone(copy: Copy) -> None:
     """Of what a recomputation saves, nothing but the version is compared with what forward saved."""
 
-    def compare(self: Any, index: int, tensor: Any) -> None:
+    def compare(self: Any, index: int, tensor: Any, before: Any = None) -> None:
         self.require_version(tensor, self.slots[index][2][3])
 
     copy.replace("nested.recomputation", "Recomputation.compare_metadata", compare)

@@ -72,11 +72,11 @@ def recompute_with(copy: Copy, name: str, value: Callable[[Any, Any], Any]) -> N
 def compare_versions_alone_if(copy: Copy, alone: Callable[[Any, int, torch.Tensor], bool]) -> None:
     """Compare nothing but the version of a tensor that does not look as it did in forward, where ``alone`` says so."""
 
-    def compare(there: Any, self: Any, index: int, tensor: torch.Tensor) -> None:
+    def compare(there: Any, self: Any, index: int, tensor: torch.Tensor, before: Any = None) -> None:
         if alone(self, index, tensor):
             self.require_version(tensor, self.slots[index][2][3])
         else:
-            there(self, index, tensor)
+            there(self, index, tensor, before)
 
     copy.call_instead("nested.recomputation", "Recomputation.compare_metadata", compare)
 
