@@ -12,11 +12,12 @@ def main() -> int:
     try:
         from reprise.command_line import main as others
     except ModuleNotFoundError as error:
-        if error.name not in ("cyclopts", "rich"):
+        name = (error.name or "").partition(".")[0]
+        if name not in ("cyclopts", "rich"):
             raise
-        told = f"reprise needs the package {error.name}, which this Python lacks: {sys.executable} -m pip install {error.name}"
+        told = f"reprise needs the package {name}, which this Python lacks: {sys.executable} -m pip install {name}"
         sys.stderr.write(f"{told}\n")
-        return 1
+        return 2
     return others()
 
 

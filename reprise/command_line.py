@@ -1,7 +1,8 @@
 """The command line: its subcommands, and how an error ends it.
 
-The status is 0 if all is well, 1 if what was judged, measured or compared is not as it must be, 2 for bad input, with one
-line that says what is wrong, and 130 after an interrupt. ``check`` also has 3, for an error of this package.
+The status is 0 if all is well, 1 if what was judged, measured or compared is not as it must be, 2 for bad input and if there
+is nothing to judge, measure or compare, with one line that says what is wrong, and 130 after an interrupt. ``check`` also has
+3, for an error of this package.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         return _end(INVALID, f"{name} needs the package {error.name}, which {sys.executable} lacks; install it")
     except (OSError, ValueError) as error:
-        return _end(1, f"{name}: {error}")
+        return _end(INVALID, f"{name}: {error}")
     except KeyboardInterrupt:
         return _end(INTERRUPTED, f"{name}: interrupted")
 

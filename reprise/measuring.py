@@ -183,7 +183,10 @@ def budget(*, write: Flag = False, check: Flag = False) -> int:
     require_one({"--write": write, "--check": check}, or_none=True)
     if check:
         return failed([command.SECTION.check(ROOT)])
-    command.run_bench(publish=write, root=ROOT)
+    try:
+        command.run_bench(publish=write, root=ROOT)
+    except ValueError as error:  # a budget that is not as the example says, or a table that cannot be published
+        return failed([f"reprise budget: {error}"])
     return 0
 
 

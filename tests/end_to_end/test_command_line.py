@@ -246,7 +246,7 @@ def test_replay_needs_scripts_that_can_be_run(here: Path, capsys: pytest.Capture
     assert "0 of 0 scripts show their fault" in capsys.readouterr().out
 
 
-# What each other command calls, and what of the result makes its status 1.
+# What each other command calls, and what of the result makes its status 1; an error but that of budget makes it 2.
 CALLED: dict[str, tuple[str, str, Any, Any]] = {
     "soak": ("soak --minutes 1 -n 0 --impl nested", "conformance.soak.command.soak", True, False),
     "portability": ("portability --settings native sse4 -k masks", "conformance.runs.portability.compare", True, False),
@@ -269,7 +269,7 @@ CALLED: dict[str, tuple[str, str, Any, Any]] = {
 @pytest.mark.parametrize("name", CALLED)
 def test_the_status_tells_what_came_out(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, function, fine, wrong = CALLED[name]
-    for found, status in ((fine, 0), (wrong, 1)):
+    for found, status in ((fine, 0), (wrong, 2 if isinstance(wrong, Exception) and name != "budget" else 1)):
         monkeypatch.setattr(function, _answering(found))
         assert main(shlex.split(arguments)) == status
 
@@ -302,6 +302,16 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr("benches.reproduce.reproduce_papers", _answering(ModuleNotFoundError("no", name="scipy")))
     assert main(["reproduce"]) == 2
     assert "reprise reproduce needs the package scipy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["cyclopts", "rich"])
+def test_a_package_that_the_command_line_needs_is_named(package: str) -> None:
+    script = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['reprise', 'page']; import reprise.__main__ as main; "
+    command = [sys.executable, "-c", f"{script} sys.exit(main.main())"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"reprise needs the package {package}, which this Python lacks: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_nothing_below_imports_the_command_line_or_its_library() -> None:
