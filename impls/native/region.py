@@ -204,7 +204,8 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
         if any(map(nested_region._is_from_ended_vmap, tensors)):
             refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                            "inside the region")  # fmt: skip
-        with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering):
+        below = nested_region.stand_in(region.pass_through)
+        with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering), below:
             states = [*region.states, *states_to_fill(filled)]
             restoration = Restoration(region.modes, states, region.modes_after)
             with restoration:
@@ -391,6 +392,7 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "capture_inputs", Inputs
     yield "capture_inner", nested_region.Region.capture_inner
     yield "current_modes", modes.current_modes
+    yield "pass_through", modes.pass_through
     yield "process_wide", modes.process_wide
     yield "tensor_metadata", tensor_metadata
     yield "detach_without_modes", detach_without_modes

@@ -203,7 +203,7 @@ PyMethodDef region_methods[] = {
 PyMemberDef region_members[] = {
     REPRISE_OBJECT(Region, function), REPRISE_OBJECT(Region, args), REPRISE_OBJECT(Region, kwargs),
     REPRISE_OBJECT(Region, inputs), REPRISE_OBJECT(Region, context), REPRISE_OBJECT(Region, modes),
-    REPRISE_OBJECT(Region, modes_after), REPRISE_OBJECT(Region, stream),
+    REPRISE_OBJECT(Region, pass_through), REPRISE_OBJECT(Region, modes_after), REPRISE_OBJECT(Region, stream),
     REPRISE_OBJECT(Region, operator_log), REPRISE_OBJECT(Region, origins), REPRISE_OBJECT(Region, candidates),
     REPRISE_OBJECT(Region, enclosing), REPRISE_OBJECT(Region, inner_places), REPRISE_FLAG(Region, early_stop),
     REPRISE_FLAG(Region, check), REPRISE_FLAG(Region, complete),
@@ -214,8 +214,8 @@ PyGetSetDef region_getters[] = {{"states", states, set_states, nullptr, nullptr}
 
 PyObject** region_objects(Region* region, size_t index) {
   PyObject** all[] = {&region->function, &region->args, &region->kwargs, &region->inputs, &region->context, &region->modes,
-                      &region->modes_after, &region->states, &region->stream, &region->operator_log, &region->origins,
-                      &region->candidates, &region->enclosing, &region->inner_places};
+                      &region->pass_through, &region->modes_after, &region->states, &region->stream, &region->operator_log,
+                      &region->origins, &region->candidates, &region->enclosing, &region->inner_places};
   return index < std::size(all) ? all[index] : nullptr;
 }
 

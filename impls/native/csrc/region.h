@@ -56,8 +56,8 @@ struct Region {
   PyObject_HEAD
   PyObject* weak_references;
   // Objects of Python, each owned or null. ``inputs`` is null if args and kwargs are flat: then they are kept as they are.
-  PyObject *function, *args, *kwargs, *inputs, *context, *modes, *modes_after, *states, *stream, *operator_log, *origins,
-      *candidates, *enclosing, *inner_places;
+  PyObject *function, *args, *kwargs, *inputs, *context, *modes, *pass_through, *modes_after, *states, *stream,
+      *operator_log, *origins, *candidates, *enclosing, *inner_places;
   char early_stop, check, complete, has_inner_origins, has_function_modes;
   int64_t hooks_at_start, hooks_at_end;
   uint64_t first_sequence_number;
@@ -110,6 +110,7 @@ struct Region {
     mode_state = ModeState::current();
     has_function_modes = reprise::has_function_modes();
     modes = current_modes(mode_state);
+    if (c10::impl::TorchDispatchModeTLS::stack_len()) pass_through = call(shared.pass_through).release();
     hooks_at_start = registration_count();
     hooks_at_end = -1;
   }
