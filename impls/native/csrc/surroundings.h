@@ -121,7 +121,7 @@ inline bool frames_are_taken() {
 // As ``recompute_locked`` and ``recompute`` in Python, or null for those.
 inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
   const bool is_simple = task != -1 && args && !inputs && !states && !operator_log && !pass_through &&
-      context == shared.no_context && !frames_are_taken() && (!stream || stream == Py_None) && !has_function_modes &&
+      (!changed_name || changed_name == Py_None) && context == shared.no_context && !frames_are_taken() && (!stream || stream == Py_None) && !has_function_modes &&
       !c10::InferenceMode::is_enabled() && !registers_hooks() && !has_batched() && first_changed() < 0;
   if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
   // As ``advisory_locks.acquire`` if nobody has this one.
