@@ -20,6 +20,7 @@ from impls.nested import region as nested_region
 from impls.nested.inputs import _NO_CONTAINERS, Inputs, ReusedContainer, restore_containers, states_to_fill
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
+from impls.nested.region import stand_in
 from impls.state import advisory_locks, modes, random_numbers, streams
 from impls.state.accelerators import accelerator
 from impls.state.hook_registrations import has_removed_hooks_for_now, undo_registrations
@@ -208,7 +209,7 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
         if any(map(nested_region._is_from_ended_vmap, tensors)):
             refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                            "inside the region")  # fmt: skip
-        below = nested_region.stand_in(region.pass_through)
+        below = stand_in(region.pass_through)
         with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering), below:
             states = [*region.states, *states_to_fill(filled)]
             restoration = Restoration(region.modes, states, region.modes_after)

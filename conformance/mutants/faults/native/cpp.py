@@ -123,16 +123,6 @@ stops_before_the_noise = compiled(
     "return -1;",
     "A recomputation ends before an operator writes what it has saved.",
 )
-traces_what_recomputes = compiled(
-    "native-traces-what-recomputes",
-    "compiled",
-    "compiled_autograd_over_eager_regions",
-    "surroundings.h",
-    "frames_are_taken",
-    "return false;",
-    "Dynamo may compile the function as it runs again.",
-    profile="default",
-)
 overlooks_closures = compiled(
     "native-overlooks-closures",
     "structure",

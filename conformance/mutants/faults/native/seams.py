@@ -25,16 +25,7 @@ _faults: list[tuple[str, str, str]] = []  # file, function, statement: number 1,
 
 
 def compiled(
-    name: str,
-    family: str,
-    law: str,
-    file: str,
-    function: str,
-    statement: str,
-    what: str,
-    *,
-    on_cpu_alone: bool = False,
-    profile: str = "quick",
+    name: str, family: str, law: str, file: str, function: str, statement: str, what: str, *, on_cpu_alone: bool = False
 ) -> Mutant:
     """A mutant in which a function of ``csrc/file`` begins with this statement, which may return.
 
@@ -48,7 +39,7 @@ def compiled(
             copy.replace("native.region", "accelerator", lambda: None)
         separate(copy, number)
 
-    return Mutant(name, family, law, "native.region", change, what, profile)
+    return Mutant(name, family, law, "native.region", change, what)
 
 
 def separate(copy: Copy, fault: int = 0) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.faults.native.seams import replace, separate
+from conformance.mutants.faults.native.seams import replace
 from conformance.mutants.mutant import Copy, mutant
 from impls.nested.recomputation import NO_CONTEXT
 from impls.tensors.versions import tensor_metadata
@@ -29,8 +29,7 @@ def native_misses_nothing(copy: Copy) -> None:
 @mutant("native.region", "costs", "no_operators_are_seen_but_the_functions")
 def native_runs_again_without_a_mode(copy: Copy) -> None:
     """A function that ran inside a dispatch mode runs again inside none, where linear adds its bias in place."""
-    copy.replace("nested.region", "stand_in", lambda pass_through: NO_CONTEXT)
-    separate(copy)
+    replace(copy, "stand_in", lambda pass_through: NO_CONTEXT)
 
 
 @mutant("native.region", "structure", "hooks_that_a_function_registers_anew_at_its_end")
