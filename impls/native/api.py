@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from impls.compiled import is_compiling, traced_or_eager
-from impls.implementation import CAPABILITIES, Implementation, known
+from impls.implementation import CAPABILITIES, Implementation
 from impls.native.region import capture_states, refuse, require_extension
 from impls.nested import api as nested
 from impls.nested.api import CheckpointError as CheckpointError
@@ -145,43 +145,5 @@ IMPLEMENTATION = Implementation(
     summary="nested, with hooks in C++",
     source="impls.nested",
     capabilities=frozenset(CAPABILITIES),
-    known={
-        **nested.IMPLEMENTATION.known,
-        **known(
-            "crashes",
-            "each saved tensor is asked for its shape, and a nested one of strided layout has none: an internal error of torch",
-            "seen here, torch 2.13",
-            "nested_tensors",
-        ),
-        **known(
-            "refuses",
-            "Dynamo compiles the function as it runs again in a backward that AOTAutograd compiles: other tensors are saved",
-            "seen here, torch 2.13",
-            "compiled_autograd_over_eager_regions",
-        ),
-        **known(
-            "diverges",
-            "results in the function's closure are not looked at: one that the function changes in place is changed again",
-            "seen here",
-            "results_from_a_closure_that_a_function_changes",
-        ),
-        **known(
-            "diverges",
-            "autograd hands the arguments of an inner region over by an operator, which modes see",
-            "seen here",
-            "no_operators_are_seen_but_the_functions",
-        ),
-        **known(
-            "diverges",
-            "of a cast that a region saves, the leaf that it was cast from is not always followed, as nested follows it",
-            "seen here",
-            "weights_that_are_replaced_under_autocast",
-        ),
-        **known(
-            "diverges",
-            "a recomputation is ended early also if it has removed a hook that the function registers anew at its end",
-            "seen here",
-            "hooks_that_a_function_registers_anew_at_its_end",
-        ),
-    },
+    known=nested.IMPLEMENTATION.known,
 )

@@ -20,16 +20,18 @@ from impls.nested import region as nested_region
 from impls.nested.inputs import _NO_CONTAINERS, Inputs, ReusedContainer, restore_containers, states_to_fill
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
+from impls.nested.region import stand_in
 from impls.state import advisory_locks, modes, random_numbers, streams
 from impls.state.accelerators import accelerator
-from impls.state.hook_registrations import undo_registrations
+from impls.state.hook_registrations import has_removed_hooks_for_now, undo_registrations
 from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration, current_restoration
 from impls.state.threads import current_thread
+from impls.tensors.closures import closed_over_results, find_changed
 from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.packed import Packed
-from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
+from impls.tensors.versions import TensorMetadata, any_tensor_metadata, describe, detach_without_modes
 from impls.torch_private import (
     code_of_hooked_call,
     current_graph_exec_group,
@@ -189,6 +191,9 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
     if changed >= 0:
         refuse(region, f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                        "Clone it before changing it")  # fmt: skip
+    if region.changed_name is not None and region.check:
+        refuse(region, f"the function changed {region.changed_name!r} in place, a tensor that it reads and was not passed, so "
+                       "forward cannot be repeated. Clone it before changing it")  # fmt: skip
     inputs: Inputs | None = region.inputs
     reused: Sequence[ReusedContainer] = ()
     filled: Sequence[ReusedContainer] = ()
@@ -204,7 +209,8 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
         if any(map(nested_region._is_from_ended_vmap, tensors)):
             refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                            "inside the region")  # fmt: skip
-        with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering):
+        below = stand_in(region.pass_through)
+        with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering), below:
             states = [*region.states, *states_to_fill(filled)]
             restoration = Restoration(region.modes, states, region.modes_after)
             with restoration:
@@ -301,7 +307,7 @@ class _Comparison(Recomputation):
         origin = self.origins.get(index) or argument_origin(self.run_in_cpp.region, index)
         if origin.has_moved(tensor):
             return self.accept_replacement(index, tensor, origin)
-        if tensor_metadata(tensor) != self.slots[index][2]:
+        if any_tensor_metadata(tensor) != self.slots[index][2]:
             self.compare_metadata(index, tensor, origin)
         return tensor
 
@@ -322,8 +328,8 @@ class _Comparison(Recomputation):
 
 def metadata_of(region: Any, index: int) -> TensorMetadata:
     """What a saved tensor looked like."""
-    shape, *others = region.metadata(index)
-    return torch.Size(shape), *others
+    metadata: TensorMetadata = region.metadata(index)
+    return metadata
 
 
 def find_late_write(region: Any, last: int) -> int:
@@ -391,8 +397,9 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "capture_inputs", Inputs
     yield "capture_inner", nested_region.Region.capture_inner
     yield "current_modes", modes.current_modes
+    yield "pass_through", modes.pass_through
     yield "process_wide", modes.process_wide
-    yield "tensor_metadata", tensor_metadata
+    yield "tensor_metadata", any_tensor_metadata
     yield "detach_without_modes", detach_without_modes
     yield "note_origin", note_origin
     yield "settle_origins", settle_origins
@@ -412,3 +419,7 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "refuse_difference", refuse_difference
     yield "code_of_hooked_call", code_of_hooked_call
     yield "is_inside_hooks_always_called", is_inside_hooks_always_called
+    yield "Size", torch.Size
+    yield "closed_over_results", closed_over_results
+    yield "find_changed", find_changed
+    yield "has_removed_hooks_for_now", has_removed_hooks_for_now

@@ -171,6 +171,20 @@ PyObject* keep_values(PyObject* self, PyObject* const* given) {
   return none();
 }
 
+PyObject* unpack_slot(PyObject* self, PyObject* const* given) { return Region::from(self)->unpack(given[0]); }
+
+PyObject* put_back(PyObject* self, PyObject* const* given) {
+  const auto task = torch::autograd::get_current_graph_task_id();
+  Object values = Region::from(self)->find_values(task);
+  if (!values) {
+    values = RecomputedTensors::make(0);
+    RecomputedTensors::from(values.get())->task = task;
+    Region::from(self)->keep_values(task, values.get());
+  }
+  RecomputedTensors::from(values.get())->set(Slot::from(given[0])->index, given[1]);
+  return values.release();
+}
+
 PyObject* saved_count(PyObject* self, PyObject* const*) { return PyLong_FromSize_t(Region::from(self)->records.size()); }
 
 PyObject* inner_versions(PyObject* self, void*) {
@@ -188,6 +202,8 @@ PyMethodDef region_methods[] = {
     method<tensors>("tensors", "The tensors among flat arguments."),
     method<has_batched>("has_batched", "Whether one of them is of torch.func.vmap."),
     method<registers_hooks>("registers_hooks", "Whether hooks were registered while forward ran, on arguments or elsewhere."),
+    method<unpack_slot>("unpack", "(slot): its tensor."),
+    method<put_back>("put_back", "(slot, tensor): have the next unpacking give it, while what this returns is kept."),
     method<saved_count>("saved_count", "How many tensors it has saved so far."),
     method<metadata>("metadata", "(index): what a saved tensor looked like."),
     method<place>("place", "(index): where an argument was, as (address, layout, a tensor over its storage)."),
@@ -203,7 +219,8 @@ PyMethodDef region_methods[] = {
 PyMemberDef region_members[] = {
     REPRISE_OBJECT(Region, function), REPRISE_OBJECT(Region, args), REPRISE_OBJECT(Region, kwargs),
     REPRISE_OBJECT(Region, inputs), REPRISE_OBJECT(Region, context), REPRISE_OBJECT(Region, modes),
-    REPRISE_OBJECT(Region, modes_after), REPRISE_OBJECT(Region, stream),
+    REPRISE_OBJECT(Region, pass_through), REPRISE_OBJECT(Region, modes_after), REPRISE_OBJECT(Region, stream),
+    REPRISE_OBJECT(Region, changed_name),
     REPRISE_OBJECT(Region, operator_log), REPRISE_OBJECT(Region, origins), REPRISE_OBJECT(Region, candidates),
     REPRISE_OBJECT(Region, enclosing), REPRISE_OBJECT(Region, inner_places), REPRISE_FLAG(Region, early_stop),
     REPRISE_FLAG(Region, check), REPRISE_FLAG(Region, complete),
@@ -214,8 +231,9 @@ PyGetSetDef region_getters[] = {{"states", states, set_states, nullptr, nullptr}
 
 PyObject** region_objects(Region* region, size_t index) {
   PyObject** all[] = {&region->function, &region->args, &region->kwargs, &region->inputs, &region->context, &region->modes,
-                      &region->modes_after, &region->states, &region->stream, &region->operator_log, &region->origins,
-                      &region->candidates, &region->enclosing, &region->inner_places};
+                      &region->pass_through, &region->modes_after, &region->states, &region->stream, &region->operator_log,
+                      &region->origins, &region->candidates, &region->closed_over, &region->changed_name,
+                      &region->enclosing, &region->inner_places};
   return index < std::size(all) ? all[index] : nullptr;
 }
 

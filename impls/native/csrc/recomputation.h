@@ -123,8 +123,8 @@ struct Recomputation {
   }
 
   // End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on. A
-  // function that has set process-wide modes runs on to its end, where it sets them back; so does one that is inside of a
-  // module with hooks that torch calls after any Exception, which this is not.
+  // function that has set process-wide modes runs on to its end, where it sets them back; so does one that has removed a hook,
+  // where it may register it anew, and one inside of a module with hooks that torch calls after any Exception, which this is not.
   // Returns false with the exception set if the function is to be left.
   bool stop(PyObject* reason) {
     if (put_off && put_off != Py_None) {
@@ -134,7 +134,8 @@ struct Recomputation {
     if (stopped) return true;
     stopped = true;
     mismatch = reason && reason != Py_None ? new_reference(reason) : nullptr;
-    runs_on = !(ProcessWide::current() == region->mode_state.process_wide) || is_inside_hooks_always_called();
+    runs_on = !(ProcessWide::current() == region->mode_state.process_wide) ||
+        (region->registers_hooks() && call(shared.has_removed_hooks_for_now).get() == Py_True) || is_inside_hooks_always_called();
     if (!runs_on) PyErr_SetNone(shared.StopRecomputation);
     return runs_on;
   }

@@ -46,6 +46,31 @@ struct Place {
   }
 };
 
+// Whether a tensor is what autocast makes of a leaf, or a view of that: made anew, it may lie where another one lay.
+inline bool is_cast_of_leaf(const at::Tensor& tensor) {
+  const auto& node = tensor.is_view() ? tensor._base().grad_fn() : tensor.grad_fn();
+  return node && typeid(*node) == typeid(torch::autograd::generated::ToCopyBackward0) &&
+      dynamic_cast<torch::autograd::AccumulateGrad*>(node->next_edge(0).function.get());
+}
+
+// Whether ``impls.tensors.closures.closed_over_results``, which takes longer, finds any.
+inline bool closes_over_results(PyObject* function) {
+  PyObject* functions[20] = {function};
+  for (size_t index = 0, count = 1; index < count; ++index) {
+    PyObject* one = PyMethod_Check(functions[index]) ? PyMethod_GET_FUNCTION(functions[index]) : functions[index];
+    PyObject* closure = PyFunction_Check(one) ? PyFunction_GET_CLOSURE(one) : nullptr;
+    for (Py_ssize_t at = 0; closure && at < PyTuple_GET_SIZE(closure); ++at) {
+      PyObject* value = PyCell_GET(PyTuple_GET_ITEM(closure, at));
+      if (value && THPVariable_CheckExact(value)) {
+        if (THPVariable_Unpack(value).requires_grad() && !THPVariable_Unpack(value).is_leaf()) return true;
+      } else if (value && PyFunction_Check(value) && count < std::size(functions)) {
+        functions[count++] = value;
+      }
+    }
+  }
+  return false;
+}
+
 struct FlatTensor {
   PyObject* tensor;  // owned by the arguments
   c10::VariableVersion counter;
@@ -56,8 +81,8 @@ struct Region {
   PyObject_HEAD
   PyObject* weak_references;
   // Objects of Python, each owned or null. ``inputs`` is null if args and kwargs are flat: then they are kept as they are.
-  PyObject *function, *args, *kwargs, *inputs, *context, *modes, *modes_after, *states, *stream, *operator_log, *origins,
-      *candidates, *enclosing, *inner_places;
+  PyObject *function, *args, *kwargs, *inputs, *context, *modes, *pass_through, *modes_after, *states, *stream,
+      *operator_log, *origins, *candidates, *closed_over, *changed_name, *enclosing, *inner_places;
   char early_stop, check, complete, has_inner_origins, has_function_modes;
   int64_t hooks_at_start, hooks_at_end;
   uint64_t first_sequence_number;
@@ -106,10 +131,12 @@ struct Region {
       flat.clear();
       inputs = (enclosing ? capture_inner(enclosing, args, kwargs) : call(shared.capture_inputs, args, kwargs)).release();
     }
+    if (closes_over_results(function)) closed_over = call(shared.closed_over_results, function).release();
     first_sequence_number = is(enclosing) ? from(enclosing)->first_sequence_number : at::sequence_number::peek();
     mode_state = ModeState::current();
     has_function_modes = reprise::has_function_modes();
     modes = current_modes(mode_state);
+    if (c10::impl::TorchDispatchModeTLS::stack_len()) pass_through = call(shared.pass_through).release();
     hooks_at_start = registration_count();
     hooks_at_end = -1;
   }
@@ -146,12 +173,14 @@ struct Region {
   // What a saved tensor is or is a view of, if that may be from outside. Nearly all are results that the region has made.
   Object find_origin(const at::Tensor& tensor, PyObject* object, uint32_t index) {
     const bool is_leaf = tensor.is_leaf(), is_result = !is_leaf && !tensor.is_view();
-    if (is_result) {
+    const bool is_cast = !is_leaf && is_cast_of_leaf(tensor);
+    if (is_result && !is_cast) {
       const auto& node = tensor.grad_fn();
       if (!node || node->sequence_nr() >= first_sequence_number) return {};
     }
-    // One of symbolic sizes, which a compiler traces, has no memory to tell it by.
-    if (!tensor.has_storage() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return {};
+    // One of symbolic sizes, which a compiler traces, has no memory to tell it by, and a nested one several places.
+    const auto* impl = tensor.unsafeGetTensorImpl();
+    if (!tensor.has_storage() || impl->has_symbolic_sizes_strides() || impl->is_nested()) return {};
     if (!is_result && contains(object)) {
       if (is_leaf) {  // which may be given other data; its Origin is made if it has been
         records[index].has_origin = 1;
@@ -161,7 +190,7 @@ struct Region {
     }
     Object origin = call(shared.note_origin, self(), integer(index).get(), object, is_result ? Py_True : Py_False);
     if (origin.get() == Py_None) return {};
-    places.emplace(index, Place(tensor, false));
+    if (!is_cast) places.emplace(index, Place(tensor, false));
     return origin;
   }
 
@@ -251,6 +280,8 @@ struct Region {
         else has_inner_origins = 1;
       }
     }
+    if (closed_over) changed_name = call(shared.find_changed, closed_over).release();
+    Py_CLEAR(closed_over);
     Py_CLEAR(enclosing);
     if (inputs) {
       call_method(inputs, REPRISE_NAME("find_other_names"), function);

@@ -14,6 +14,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/object_ptr.h>
@@ -37,10 +39,11 @@ using Object = THPObjectPtr;  // an owned reference
 // By their names in ``setup``. They are never let go: hooks may run until the interpreter ends.
 #define REPRISE_SHARED(_)                                                                                          \
   _(StopRecomputation) _(RemovableHandle) _(default_generator) _(atoms) _(capture_inputs) _(capture_inner)         \
-  _(current_modes) _(process_wide) _(tensor_metadata) _(detach_without_modes) _(note_origin) _(settle_origins)     \
-  _(recompute) _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(running) _(current_thread)  \
-  _(current_graph_exec_group) _(queue_callback) _(process_lock) _(remove_thread_object) _(put_modes_back)          \
-  _(inherit) _(refuse_difference) _(code_of_hooked_call) _(is_inside_hooks_always_called)
+  _(current_modes) _(pass_through) _(process_wide) _(tensor_metadata) _(detach_without_modes) _(note_origin)       \
+  _(settle_origins) _(recompute) _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(running)  \
+  _(current_thread) _(current_graph_exec_group) _(queue_callback) _(process_lock) _(remove_thread_object)          \
+  _(put_modes_back) _(inherit) _(refuse_difference) _(code_of_hooked_call) _(is_inside_hooks_always_called)        \
+  _(Size) _(closed_over_results) _(find_changed) _(has_removed_hooks_for_now)
 
 struct Shared {
 #define REPRISE_FIELD(name) PyObject* name = nullptr;

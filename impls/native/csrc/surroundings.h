@@ -113,11 +113,16 @@ inline void Recomputation::release_lock() {
   }
 }
 
+// Whether something stands between Python and its frames, as Dynamo does, which would compile the function as it runs again.
+inline bool frames_are_taken() {
+  return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != _PyEval_EvalFrameDefault;
+}
+
 // As ``recompute_locked`` and ``recompute`` in Python, or null for those.
 inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
-  const bool is_simple = task != -1 && args && !inputs && !states && !operator_log && context == shared.no_context &&
-      (!stream || stream == Py_None) && !has_function_modes && !c10::InferenceMode::is_enabled() && !registers_hooks() &&
-      !has_batched() && first_changed() < 0;
+  const bool is_simple = task != -1 && args && !inputs && !states && !operator_log && !pass_through &&
+      (!changed_name || changed_name == Py_None) && context == shared.no_context && !frames_are_taken() && (!stream || stream == Py_None) && !has_function_modes &&
+      !c10::InferenceMode::is_enabled() && !registers_hooks() && !has_batched() && first_changed() < 0;
   if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
   // As ``advisory_locks.acquire`` if nobody has this one.
   Object key(checked(PyLong_FromVoidPtr(this))), thread = call(shared.current_thread);

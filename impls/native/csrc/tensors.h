@@ -48,11 +48,12 @@ struct Metadata {
 
   Object as_tuple(uint32_t version) {
     if (told) return Object(new_reference(told.get()));
-    const auto shape = std::vector<int64_t>(sizes.begin(), sizes.end());  // this may be moved while Python makes objects
+    const auto lengths = std::vector<int64_t>(sizes.begin(), sizes.end());  // this may be moved while Python makes objects
     const auto its_dtype = dtype;
     const auto its_device = device;
     const bool its_requires_grad = requires_grad, its_is_leaf = is_leaf;
-    return Object(py::make_tuple(py::tuple(py::cast(shape)), py::cast(its_dtype), py::cast(its_device), version,
+    Object shape = call(shared.Size, py::tuple(py::cast(lengths)).ptr());
+    return Object(py::make_tuple(py::handle(shape.get()), py::cast(its_dtype), py::cast(its_device), version,
                                  its_requires_grad, its_is_leaf).release().ptr());
   }
 };

@@ -123,3 +123,21 @@ stops_before_the_noise = compiled(
     "return -1;",
     "A recomputation ends before an operator writes what it has saved.",
 )
+overlooks_closures = compiled(
+    "native-overlooks-closures",
+    "structure",
+    "results_from_a_closure_that_a_function_changes",
+    "region.h",
+    "closes_over_results",
+    "return false;",
+    "What is in the closure of a function is not looked at.",
+)
+overlooks_casts = compiled(
+    "native-overlooks-casts",
+    "errors",
+    "weights_that_are_replaced_under_autocast",
+    "region.h",
+    "is_cast_of_leaf",
+    "return false;",
+    "A cast of a leaf is taken for any result that the region makes.",
+)
