@@ -1,10 +1,9 @@
-"""deepspeed-nonreentrant, law containers_that_the_function_identifies. A container is the same object in each run, unless a
-tensor in it belongs to an enclosing region."""
+"""deepspeed-nonreentrant, law containers_that_the_function_identifies. A container that a function is passed is the same
+object in each run, also if it passes it on to a region inside."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
-
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)

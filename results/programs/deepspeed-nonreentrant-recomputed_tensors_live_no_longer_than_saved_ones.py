@@ -1,5 +1,5 @@
-"""deepspeed-nonreentrant, law recomputed_tensors_live_no_longer_than_saved_ones. At no node of a retained backward is more
-recomputed than plain, which frees, still has of that region."""
+"""deepspeed-nonreentrant, law recomputed_tensors_live_no_longer_than_saved_ones. In a retained backward no more recomputed
+tensors are alive at a node than saved ones in a plain backward that frees."""
 import gc, os, sys, traceback
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -8,13 +8,13 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 def run(checkpoint, note, device):
     torch.manual_seed(2)
     p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
-    def f1(a2):
-        h3 = a2 @ a2
-        h3.register_hook(lambda grad: note('due f1 h3'))
-        h4 = torch.tanh(h3)
-        return (h4 @ h3)
-    h6 = checkpoint(f1, p0)
-    graph1 = (h6,)
+    def forward():
+        def f1(a2):
+            h3 = a2 @ a2
+            h3.register_hook(lambda grad: note('due f1 h3'))
+            return h3 @ h3
+        return (checkpoint(f1, p0),)
+    graph1 = forward()
     torch.autograd.backward([graph1[0]], [torch.ones_like(graph1[0])], retain_graph=True)
 def caller(run):
     frames = ((f, f.f_globals.get('__name__', 'torch.')) for f, _ in traceback.walk_stack(sys._getframe(3)))

@@ -1,5 +1,5 @@
-"""deepspeed-reentrant, law arguments_made_in_inference_mode. A tensor that was made in inference mode may be an argument, is
-one in the recomputation, and changes no gradient."""
+"""deepspeed-reentrant, law arguments_made_in_inference_mode. An inference tensor may be an argument, is an inference tensor
+in the recomputation, too, and changes no gradient."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
-"""deepspeed-reentrant, law containers_that_the_function_identifies. A container is the same object in each run, unless a
-tensor in it belongs to an enclosing region."""
+"""deepspeed-reentrant, law containers_that_the_function_identifies. A container that a function is passed is the same object
+in each run, also if it passes it on to a region inside."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -16,14 +16,14 @@ def run(checkpoint, note, device):
         def outer(h, given=passed): return inner(h.exp(), given).cos()
         return (checkpoint(outer, p), weakref.ref(setting))
     y, there = forward()
-    for turn in range(3): y.backward(torch.ones_like(y), retain_graph=True)
+    for turn in range(2): y.backward(torch.ones_like(y), retain_graph=True)
 class Near(tuple):
     def __eq__(self, other):
         return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
 def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
 def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 153.4), value)
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 102.3), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:

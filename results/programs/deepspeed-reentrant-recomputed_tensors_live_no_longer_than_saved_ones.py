@@ -1,5 +1,5 @@
-"""deepspeed-reentrant, law recomputed_tensors_live_no_longer_than_saved_ones. At no node of a retained backward is more
-recomputed than plain, which frees, still has of that region."""
+"""deepspeed-reentrant, law recomputed_tensors_live_no_longer_than_saved_ones. In a retained backward no more recomputed
+tensors are alive at a node than saved ones in a plain backward that frees."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -14,7 +14,7 @@ def run(checkpoint, note, device):
             h4 = h3 * a2
             return h4
         h5 = checkpoint(f1, p0)
-        return h5,
+        return (h5,)
     graph1 = forward()
     torch.autograd.backward([graph1[0]], [torch.ones_like(graph1[0])], retain_graph=True)
     torch.autograd.backward([graph1[0]], [torch.ones_like(graph1[0])])

@@ -1,5 +1,5 @@
-"""fairscale, law lists_that_outputs_are_appended_to. Graphs whose outputs are put into containers that their regions were
-passed do not gather, without any backward."""
+"""fairscale, law lists_that_outputs_are_appended_to. Graphs whose outputs are put into containers that were passed to their
+regions do not pile up without a backward."""
 import gc, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -19,7 +19,7 @@ def run(checkpoint, note, device):
     for step in range(8):
         box = {'list': [2.0]}['list']
         put(box, checkpoint(f, p, box))
-        note(f'step {step}', [])
+        note(f'step {step}', [f for _ in range(0)])
 def storages(tree, without=None):
     dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
     found = [x.untyped_storage() for x in dense if x.dtype != without]

@@ -17,13 +17,11 @@ def run(checkpoint, note, device):
     p1 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     x0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        def f4(a5): return (p0 * a5)
+        def f4(a5): return p0 * a5
         return checkpoint(f4, p0)
-    def f9(a10):
-        h11 = torch.sin(p1)
-        return h11
+    def f9(a10): return torch.sin(p1)
     h12 = checkpoint(f9, checkpoint(f1, x0))
-    h12.backward(torch.ones_like(h12))
+    h12.backward(h12)
     note('gradients 0', [p0.grad])
 class Near(tuple):
     def __eq__(self, other):

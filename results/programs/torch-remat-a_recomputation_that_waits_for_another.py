@@ -1,5 +1,5 @@
-"""torch-remat, law a_recomputation_that_waits_for_another. A function may wait, also run again, for a thread that recomputes
-itself, and both draw their own numbers."""
+"""torch-remat, law a_recomputation_that_waits_for_another. A function may wait, also when it runs again, for another
+thread's recomputation, and both draw their own numbers."""
 import os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
 """torch-selective, law containers_that_the_function_changes_around_regions. A container that the function changes, and
-changes back after other regions, is so after backward, too."""
+changes back after other regions, is as it was after backward, too."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
 """torch-selective, law containers_that_the_function_changes_for_a_while. What the function changes in a container that it is
-passed, and changes back, is so after backward, too."""
+passed, and changes back, is as it was after backward, too."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

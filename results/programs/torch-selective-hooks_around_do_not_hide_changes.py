@@ -1,5 +1,5 @@
-"""torch-selective, law hooks_around_do_not_hide_changes. Saved-tensor hooks around a region do not make a wrong gradient of
-a change in place that is an error without."""
+"""torch-selective, law hooks_around_do_not_hide_changes. Saved-tensor hooks around a region do not turn the error for a
+change in place into a wrong gradient."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

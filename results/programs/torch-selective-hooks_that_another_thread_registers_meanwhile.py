@@ -1,5 +1,5 @@
-"""torch-selective, law hooks_that_another_thread_registers_meanwhile. A hook that another thread registers on an argument
-while the function runs again stays, as do the function's own."""
+"""torch-selective, law hooks_that_another_thread_registers_meanwhile. A hook that another thread registers on an argument or
+its node while the function runs again stays, as do its own."""
 import functools, os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -13,7 +13,7 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     x = p
-    calls, handles = ([], [])
+    calls, handles, fired = ([], [], [])
     def register(): x.register_hook(lambda grad: grad * 2)
     def f(h):
         h.register_hook(lambda grad: grad + 1)

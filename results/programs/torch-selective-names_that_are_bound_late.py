@@ -1,5 +1,5 @@
-"""torch-selective, law names_that_are_bound_late. A function that reads another tensor in backward, as a name of it stands
-for another, gets no wrong gradient."""
+"""torch-selective, law names_that_are_bound_late. A function whose name for a tensor stands for another tensor by the time
+of backward gets no wrong gradient."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,6 +1,6 @@
 """torch-selective, law recomputations_that_meet_draw_their_own. A recomputation draws its own numbers while another thread
 begins one, by the same implementation or by another."""
-import functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again  # threads do not always meet: where it shows nothing, run it again
+import functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
@@ -28,7 +28,9 @@ def run(checkpoint, note, device):
         done[index].set()
     outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
     threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
-    for index, thread in threads.items(): thread.start()
+    for index, thread in threads.items():
+        thread.start()
+        inside[index].wait(10)
     for thread in threads.values(): thread.join()
     note('gradients 0', [leaf.grad for leaf in leaves])
 def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
@@ -37,8 +39,7 @@ def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(sho
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:
-        print('error:', repr(error))
-        notes['error'] = 'raised'
+        print('error:', repr(error)); notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
 sys.exit(len(wrong) > 0)

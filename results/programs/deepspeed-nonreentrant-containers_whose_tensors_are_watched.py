@@ -1,0 +1,33 @@
+"""deepspeed-nonreentrant, law containers_whose_tensors_are_watched. A container is the same object in each run, also if the
+function puts a result into it, or hooks get its tensors."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    box = [p.detach().exp()]
+    factors = {id(box): 3.0}
+    def f(h, box):
+        return (h * factors.get(id(box), 1.0)).sin()
+    y = checkpoint(f, p, box)
+    note('forward', y)
+
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try:
+        run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+sys.exit(len(wrong) > 0)

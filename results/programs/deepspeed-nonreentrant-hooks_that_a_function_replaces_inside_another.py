@@ -1,0 +1,34 @@
+"""deepspeed-nonreentrant, law hooks_that_a_function_replaces_inside_another. A hook that a module replaces on its argument
+is there once, also if it is called in a region, or in two."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    class Hooking(torch.nn.Module):
+        handle = None
+        def forward(self, h):
+            if self.handle is not None: self.handle.remove()
+            self.handle = h.register_hook(lambda grad: grad * 3)
+            return h.sin() * h
+    layer = Hooking()
+    def outer(h): return layer(h).tanh()
+    for step in range(1):
+        y = checkpoint(outer, p)
+        for number in range(1):
+            y.backward(torch.ones_like(y), retain_graph=True)
+            note(f'gradients {step} {number}', [p.grad])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+sys.exit(len(wrong) > 0)

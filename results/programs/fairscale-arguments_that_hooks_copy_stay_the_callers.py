@@ -1,0 +1,42 @@
+"""fairscale, law arguments_that_hooks_copy_stay_the_callers. Under hooks that copy, an argument whose caller keeps it comes
+back as itself: ``retain_grad`` and ``is`` say so."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from fairscale.nn.checkpoint import checkpoint_wrapper
+class Calling(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note('leaves', (p,))
+    h = p.exp()
+    def inner(a, b): return (a * w).sin() * b
+    def outer(a): return checkpoint(inner, a, h).exp() * w
+    y = checkpoint(outer, h)
+    y.backward(y)
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def observe(one):
+    leaves, shown = ([], [])
+    def note(label, value=None):
+        leaves.extend(value if label == 'leaves' else ())
+        shown.append([(number, near(leaf.grad, 6070.0)) for number, leaf in enumerate(leaves)])
+    try: run(one, note, 'cpu')
+    except Exception as error: print('error:', repr(error))
+    note('end')
+    return shown
+expected, seen = ([one for moment in observe(plain) for one in moment], observe(checkpoint)[-1])
+due = [f'leaf {number}: {gradient}' for number, gradient in expected]
+wrong = [f'leaf {number}: {gradient}' for number, gradient in seen if (number, gradient) not in expected]
+print('left behind by fairscale:', *wrong, 'which plain never has; it has:', *dict.fromkeys(due), sep='\n  ')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,38 @@
+"""fairscale, law containers_that_are_unusual. Tensors in an OrderedDict, a subclass of dict, a return type or a
+PackedSequence get plain's gradients."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from fairscale.nn.checkpoint import checkpoint_wrapper
+class Calling(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+
+from collections import OrderedDict
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def f1(box3):
+        def f5(box7): return OrderedDict([(0, box7[0])])
+        f5_value = checkpoint(f5, OrderedDict([(0, torch.sin(box3[0]))]))
+        note('f5 returned', f5_value)
+        return OrderedDict([(0, f5_value[0])])
+    f1_value = checkpoint(f1, OrderedDict([(0, p0)]))
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 33.48), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, fairscale {seen.get(label)}')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,39 @@
+"""torch-remat, law layers_with_dropout. Modules that drop values in training drop the same ones in the recomputation."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch_remat
+def checkpoint(function, *args, **kwargs):
+    options = {name: kwargs.pop(name) for name in ("determinism_check", "preserve_rng_state") if name in kwargs}
+    return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
+
+class Feedforward(torch.nn.Module):
+    def __init__(self, width, **options):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width, **options)
+    def forward(self, h): return torch.nn.functional.dropout(self.linear(h), 0.5, self.training)
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = torch.sin(a2)
+        h4 = Feedforward(3, dtype=torch.float64, device=device)(h3)
+        return h4
+    h5 = checkpoint(f1, p0)
+    h5.backward(torch.ones_like(h5))
+    note('gradients 0', [p0.grad])
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 136.0), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-remat {seen.get(label)}')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,44 @@
+"""torch-selective, law callables_that_are_not_pythons. Builtins, methods of tensors, scripted and traced functions and the
+apply of a custom Function give plain's gradients."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note('leaves', (p,))
+    ran = []
+    def scaled(factor, h, power=1):
+        ran.append(1)
+        return (h * factor).tanh() ** power
+    class Module(torch.nn.Module):
+        def __init__(self, factor=2):
+            super().__init__()
+            self.factor = factor
+        def forward(self, h): return scaled(self.factor, h)
+        def features(self, h): return scaled(self.factor, h, power=2)
+    f = torch.jit.trace(Module(), torch.zeros(2, 2, device=device))
+    y = checkpoint(f, p)
+    f = None
+    note('forward', y)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+    note('cost calls', len(ran))
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+wrong = [label for label in wrong if label.partition(' ')[0] != 'cost']
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+sys.exit(len(wrong) > 0)

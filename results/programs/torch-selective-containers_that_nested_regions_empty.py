@@ -1,0 +1,40 @@
+"""torch-selective, law containers_that_nested_regions_empty. Where nested regions take the tensor out of a container, no
+more are alive in backward than the plan allows."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    def put(box, value): box.append(value)
+    def layer(h, index):
+        h = h.sin()
+        return h
+    def halves(first, count):
+        def f(box):
+            if count > 1:
+                put(box, checkpoint(halves(first, count // 2), box))
+            else:
+                put(box, layer(box.pop(0), first))
+            return box.pop(0)
+        return f
+    box = [p]
+    y = halves(0, 2)(box)
+    y.backward(y)
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+sys.exit(len(wrong) > 0)

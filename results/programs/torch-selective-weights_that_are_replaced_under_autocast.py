@@ -1,0 +1,36 @@
+"""torch-selective, law weights_that_are_replaced_under_autocast. A weight that autocast casts, and that changes or is
+replaced before backward, makes no wrong gradient."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    weights = [torch.nn.Parameter(torch.randn(4, 4, device=device)) for _ in range(2)]
+    read = [weights[0]]
+    def inner(h): return (h @ read[0]).tanh()
+    def outer(h): return inner(h)
+    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+        y = p
+        for weight in weights:
+            read[0] = weight
+            y = checkpoint(outer, y)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+sys.exit(len(wrong) > 0)
