@@ -64,6 +64,15 @@ GATHERS_AGAIN = known(
     "fsdp_inside_regions_gathers_as_often_as_plain",
 )
 
+# Of a node of its own, too: each region's own backward is one to the wrapper, which takes it for the whole.
+LEFT_UNSHARDED = known(
+    "crashes",
+    "after backward a unit inside of another may be left unsharded: its parameters are plain tensors, and its gradients are "
+    "not reduced, so what takes DTensors raises an error",
+    "pytorch#187437, #153354; seen here",
+    "fsdp_with_several_forwards_before_a_backward",
+)
+
 # Of PyTorch's checkpoints: no generator but the device's own is restored.
 OWN_GENERATOR = known(
     "diverges",
@@ -98,10 +107,10 @@ LIMITS: Mapping[str, Mapping[str, Known]] = MappingProxyType(
     {
         "plain": PLAIN,
         "nested": {**RUN_TWICE, **MIXED_UP},
-        "reentrant": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN},
-        "legacy": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **DRAWS_ANEW},
+        "reentrant": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED},
+        "legacy": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED, **DRAWS_ANEW},
         "torch-nonreentrant": TORCH,
         "torch-nonreentrant-full": TORCH,
-        "torch-reentrant": {**TORCH, **OWN_BACKWARD, **GATHERS_AGAIN},
+        "torch-reentrant": {**TORCH, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED},
     }
 )
