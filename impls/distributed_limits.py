@@ -62,6 +62,7 @@ GATHERS_AGAIN = known(
     "gathers a third time",
     "pytorch#105635, fairscale#777; seen here",
     "fsdp_inside_regions_gathers_as_often_as_plain",
+    "hybrid_sharding_communicates_as_often_as_plain",
 )
 
 # Of a node of its own, too: each region's own backward is one to the wrapper, which takes it for the whole.
