@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from conformance.distributed.answer import Answer, Task
+from conformance.distributed.answer import Answer, Task, WorldEnded
 from conformance.distributed.case import RankedCase, judge
 from conformance.distributed.law import RankedLaw
 from conformance.distributed.limits import declared
@@ -24,6 +24,7 @@ from conformance.programs.nesting_switch import nesting
 from conformance.programs.sums import Comparable
 from impls import Implementation
 
+LONGER = 4  # times the limit, for plain's second try
 SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller
 GRACE_OF_SMALLER = 0.2  # seconds that ranks get for their ends once another one has raised
 
@@ -38,9 +39,16 @@ class RankedExplorer(Explorer):
         self.smallest: list[Result] = []  # with programs that were made smaller, of the same law
 
     def plainly(self, task: Task, world: World) -> list[Answer]:
-        """Plain's answers, asked for once."""
-        if task not in self.answers:
+        """Plain's answers, asked for once; without one in time, once more and longer: the machine may have been held up."""
+        if task in self.answers:
+            return self.answers[task]
+        try:
             self.answers[task] = world.run(task)
+        except WorldEnded as ended:
+            if not ended.hangs:
+                raise
+            with world.limited(LONGER * world.seconds, world.grace):
+                self.answers[task] = world.run(task)
         return self.answers[task]
 
     def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.distributed.law import all_laws
+from conformance.distributed.answer import Answer, Task, WorldEnded
+from conformance.distributed.explorer import RankedExplorer
+from conformance.distributed.law import PROFILES, all_laws
+from conformance.distributed.world import Worlds
 from conformance.page import page
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
@@ -38,6 +41,34 @@ class Explorer:
         verdict = "diverges" if one.name == "torch-reentrant" else "agrees"
         program = SCRIPT.format(impl=one.name, law=law.name) if verdict == "diverges" else ""
         return row(law.name, one.name, verdict, family="distributed", program=program, ranks=2)
+
+
+class Slow:
+    """A world in which a program takes 20 seconds."""
+
+    seconds, grace = 15.0, 1.0
+
+    def __init__(self) -> None:
+        self.limits: list[float] = []
+
+    @contextmanager
+    def limited(self, seconds: float, grace: float) -> Iterator[None]:
+        self.seconds, before = seconds, self.seconds
+        yield
+        self.seconds = before
+
+    def run(self, _: Task) -> list[Answer]:
+        self.limits.append(self.seconds)
+        if self.seconds < 20.0:
+            raise WorldEnded("no answer", hangs=True)
+        return []
+
+
+def test_plain_gets_more_time_on_a_machine_that_is_held_up() -> None:
+    explorer, world = RankedExplorer(Worlds(2), PROFILES["quick"], 0), Slow()
+    for _ in range(2):
+        assert explorer.plainly(Task("", ""), world) == []  # type: ignore[arg-type]
+    assert (world.limits, world.seconds) == ([15.0, 60.0], 15.0)
 
 
 @pytest.fixture
