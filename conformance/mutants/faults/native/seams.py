@@ -74,6 +74,8 @@ def write_sources(folder: Path) -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCE.iterdir()}
     for number, (file, function, statement) in enumerate(_faults, 1):
         texts[file] = begin_with(texts[file], function, f"if ({SWITCH} == {number}) {{ {statement} }}")
+    # Where something takes Python's frames, Python runs the function again, past faults such as that of random numbers.
+    texts["surroundings.h"] = begin_with(texts["surroundings.h"], "frames_are_taken", f"if ({SWITCH}) return false;")
     declared = f'extern "C" {{ __attribute__((visibility("default"))) int {SWITCH} = 0; }}'
     texts[FIRST] = texts[FIRST].replace("#pragma once\n", f"#pragma once\n{declared}\n", 1)
     for name, text in texts.items():
