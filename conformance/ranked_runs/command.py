@@ -107,7 +107,6 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
         finally:
             if rows:
                 header = results_file.header(seed, profile, "cpu", origin.suite)
-                rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
                 write(path, header, rows)
     if is_whole and len(rows) == len(pairs) and not any(map(is_unexpected, rows)):
         path = publish(path, header, rows, origin, say)
@@ -161,6 +160,7 @@ def publish(path: Path, header: Mapping[str, Any], rows: Sequence[Row], origin: 
     if fault := origin.fault():
         say(f"complete and as declared, but not published: {fault}")
         return path
+    rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
     write(PUBLISHED, header, rows)
     results_file.write(PUBLISHED, header, script_files.naming_files(PUBLISHED, rows))
     try:
