@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import functools
+import gc
 import importlib
 import os
 import pickle
@@ -116,6 +117,7 @@ def serve(connection: Connection, traces: Path) -> None:
             with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves
                 group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=task.grace))
             dist.destroy_process_group()
+            gc.collect()  # a program's groups are in cycles, and each has threads of gloo that would go on
             faulthandler.cancel_dump_traceback_later()
             connection.send_bytes(answer)
 
@@ -126,6 +128,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in SLOW:
         importlib.import_module(name)
+    gc.freeze()  # so that the collection after each program need not look at all of torch
     address = os.environ[ADDRESS]
     connection = Client(address, authkey=bytes.fromhex(os.environ[KEY]))
     serve(connection, Path(os.environ[TRACES]))

@@ -28,6 +28,7 @@ EXCHANGES = f"""import torch.distributed._functional_collectives as collectives
     x = torch.ones(2, 2, requires_grad=True)
     checkpoint(region, x).sum().backward()
 """
+GROUPS = f"{HEAD}    held = [dist.new_group(), dist.group.WORLD]\n    held.append(held)\n    dist.barrier(held[0])\n"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,18 @@ def test_many_programs_run_in_one_world(world: World) -> None:
     started = world.started
     assert [sums(world) for _ in range(3)] == [[3.0, 3.0]] * 3
     assert world.started == started
+
+
+def threads(world: World) -> list[int]:
+    return [len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in world._pids.values()]
+
+
+def test_no_threads_of_a_programs_groups_are_left(world: World) -> None:
+    world.run(Task(GROUPS, ""))
+    before = threads(world)
+    for _ in range(3):
+        world.run(Task(GROUPS, ""))
+    assert max(threads(world)) <= max(before) + 1  # one may still end; a group in a cycle would leave several
 
 
 def test_a_rank_that_waits_for_one_that_raised_comes_back(world: World) -> None:
