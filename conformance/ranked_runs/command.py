@@ -52,7 +52,8 @@ class Choice:
                 raise InvalidOption(f"--impl: {error}") from error
         if self.peers:
             return list(filter(None, map(_installed, impls.PEERS)))
-        return [impls.get(name) for name in impls.names("checkpoint")]
+        built = filter(None, map(_installed, impls.COMPILED))
+        return [*(impls.get(name) for name in impls.names("checkpoint")), *built]
 
     def claims(self, implementation: Implementation) -> Implementation:
         """The implementation by whose claims this one is judged."""
@@ -77,9 +78,9 @@ class Choice:
 
 
 def _installed(name: str) -> Implementation | None:
-    """A peer, None if it is not installed or not of this kind."""
+    """A peer, or what has to be built; None if it is not available here or not of this kind."""
     try:
-        found = impls.get(name)
+        found = impls.find(name)
     except ValueError:
         return None
     return found if found.kind == "checkpoint" else None

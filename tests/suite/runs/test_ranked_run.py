@@ -100,7 +100,7 @@ def test_a_whole_run_is_published_with_its_scripts(root: Path) -> None:
     published = root / "results" / "distributed-cpu.jsonl"
     assert told[-1] == f"results: {published}"
     rows = read(published).rows
-    assert [one["impl"] for one in rows] == [*impls.names("checkpoint")]
+    assert [one["impl"] for one in rows] == [*impls.names("checkpoint"), *impls.COMPILED]
     assert all({*one["fingerprints"]} == {"implementation", "declaration", "law"} for one in rows)
     script = root / "results" / "programs-distributed" / f"torch-reentrant-{LAW}.py"
     assert '"script": "programs-distributed/torch-reentrant-' in published.read_text()
@@ -145,7 +145,7 @@ def test_published_verdicts_have_a_table_and_commands_of_their_own(root: Path) -
     shown = entries([*report.results(root), ranked])
     table = editions(shown)[-1].tables[-1]
     assert table.title == "Checkpointing under several ranks"
-    assert {column.name for column in table.columns} == {*impls.names("checkpoint")}
+    assert {column.name for column in table.columns} == {*impls.names("checkpoint"), *impls.COMPILED}
     (entry,) = (one for one in shown if one.row["impl"] == "torch-reentrant")
     assert entry.command == f"nox -s distributed -- --ranks 2 --impl torch-reentrant --profile default --seed 0 -k {LAW}"
     assert any(part.get("ranks") == 2 for part in entry.record())
