@@ -77,8 +77,12 @@ class RegionStorages(Storages):
     """How many storages that functions of regions made are alive, where the program notes all that it holds.
 
     A thread of the process group holds what it sent for some moments after the others have received it. So what seems to be
-    kept is looked at again for a second.
+    kept is looked at again, so many ``times`` within a second.
     """
+
+    def __init__(self, times: int = LOOKS) -> None:
+        super().__init__()
+        self.times = times
 
     @property
     def counts(self) -> dict[str, int]:
@@ -87,10 +91,10 @@ class RegionStorages(Storages):
 
     def at(self, label: str, value: Any) -> None:
         super().at(label, value)
-        for _ in range(LOOKS if read(label).role in WHERE else 0):
+        for _ in range(self.times if read(label).role in WHERE else 0):
             if not _of_regions(self.moments[-1]):
                 return
-            time.sleep(1 / LOOKS)
+            time.sleep(1 / self.times)
             self.moments.pop()
             super().at(label, value)
 

@@ -13,7 +13,7 @@ from conformance.distributed.answer import Answer, Task, WorldEnded
 from conformance.distributed.case import RankedCase, judge
 from conformance.distributed.law import RankedLaw
 from conformance.distributed.limits import declared
-from conformance.distributed.script import Smaller, reduced, script
+from conformance.distributed.script import Smaller, program_in, reduced, script
 from conformance.distributed.world import World, Worlds
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Outcome
@@ -30,13 +30,24 @@ GRACE_OF_SMALLER = 0.2  # seconds that ranks get for their ends once another one
 
 
 class RankedExplorer(Explorer):
-    """Holds implementations to laws in worlds. ``found_as`` has the names by which ranks find them, if not their own."""
+    """Holds implementations to laws in worlds. ``found_as`` has the names by which ranks find them, if not their own.
 
-    def __init__(self, worlds: Worlds, profile: Profile, seed: int, found_as: Mapping[str, str] | None = None) -> None:
+    ``earlier`` gives the script that an earlier run made for a law and an implementation, "" if there is none. Where its
+    program still shows the fault, no smaller one is searched for.
+    """
+
+    def __init__(
+        self,
+        worlds: Worlds,
+        profile: Profile,
+        seed: int,
+        found_as: Mapping[str, str] | None = None,
+        earlier: Callable[[str, str], str] = lambda law, implementation: "",
+    ) -> None:
         super().__init__("cpu", profile, seed)
-        self.worlds, self.found_as = worlds, found_as or {}
+        self.worlds, self.found_as, self.earlier = worlds, found_as or {}, earlier
         self.answers: dict[Task, list[Answer]] = {}  # plain's, of the law that is being held
-        self.smallest: list[Result] = []  # with programs that were made smaller, of the same law
+        self.smallest: list[Smaller] = []  # programs that were made smaller, of the same law
 
     def plainly(self, task: Task, world: World) -> list[Answer]:
         """Plain's answers, asked for once; without one in time, once more and longer: the machine may have been held up."""
@@ -101,7 +112,10 @@ class RankedExplorer(Explorer):
                 return None
             return outcome if outcome.verdict is result.verdict and outcome.cause == result.cause else None
 
+        before = program_in(self.earlier(result.law.name, result.implementation.name), result, options)
+        known = [*([] if before is None else [before]), *self.smallest]
         with world.limited(SECONDS_OF_SMALLER, GRACE_OF_SMALLER):
-            smallest = reduced(result, options, shows, self.smallest)
-        self.smallest.append(smallest)
+            smallest = reduced(result, options, shows, known)
+        if isinstance(smallest.program, Smaller):
+            self.smallest.append(smallest.program)
         return script(smallest, world.size, options)

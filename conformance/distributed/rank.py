@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Client, Connection
@@ -38,7 +39,22 @@ from conformance.judging.references import REFERENCES
 ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
 # What takes long to import is imported before the first limit.
 SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
+PROGRAMS_A_CACHE = 10  # programs for which the caches are kept, without which programs with DTensors take twice as long
 GROUP_SECONDS = 3600  # far above a task's limit: it is the judge that finds a rank that hangs
+
+
+def caches_of_meshes() -> list[Callable[[], object]]:
+    """What empties the caches in which torch keeps meshes: these hold groups, and so the threads of gloo, without end."""
+    from torch.distributed.tensor import _redistribute, debug
+    from torch.distributed.tensor.experimental._context_parallel import _attention
+
+    cached = [one for one in gc.get_objects() if type(one) is functools._lru_cache_wrapper]
+    return [
+        *(one.cache_clear for one in cached if (one.__module__ or "").startswith("torch.distributed.")),
+        debug._clear_sharding_prop_cache,
+        _redistribute.clear_redistribute_planner_cache,
+        _attention._replaced_functions.clear,  # context_parallel puts functions back, and keeps those it had in their place
+    ]
 
 
 class _Text:
@@ -58,7 +74,8 @@ def subject_of(task: Task) -> Any:
 
 def observe(task: Task, rank: int) -> Answer:
     """Run a program in the present process group."""
-    collectives, kept = Collectives(), RegionStorages()
+    collectives = Collectives()
+    kept = RegionStorages() if task.subject else RegionStorages(0)  # plain regions do keep what they made
     meters = (collectives, kept) if task.counts else ()
     share = min(1.0, SECONDS_PER_CASE / task.seconds)  # the judge may give a program longer than a case takes
     seen = execute(_Text(task.source), subject_of(task), "cpu", meters, share=share)
@@ -97,8 +114,8 @@ def _received(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
         os._exit(0)
 
 
-def serve(connection: Connection, traces: Path) -> None:
-    """Run what the judge sends until it is gone."""
+def serve(connection: Connection, traces: Path, caches: Sequence[Callable[[], object]]) -> None:
+    """Run what the judge sends until it is gone, and now and then empty the caches."""
     store, rank, size = next(rendezvous("env://"))
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     with (traces / f"{rank}.txt").open("w", encoding="utf-8") as trace:
@@ -117,6 +134,8 @@ def serve(connection: Connection, traces: Path) -> None:
             with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves
                 group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=task.grace))
             dist.destroy_process_group()
+            for clear in caches if number % PROGRAMS_A_CACHE == 0 else ():
+                clear()
             gc.collect()  # a program's groups are in cycles, and each has threads of gloo that would go on
             faulthandler.cancel_dump_traceback_later()
             connection.send_bytes(answer)
@@ -128,10 +147,11 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in SLOW:
         importlib.import_module(name)
+    caches = caches_of_meshes()
     gc.freeze()  # so that the collection after each program need not look at all of torch
     address = os.environ[ADDRESS]
     connection = Client(address, authkey=bytes.fromhex(os.environ[KEY]))
-    serve(connection, Path(os.environ[TRACES]))
+    serve(connection, Path(os.environ[TRACES]), caches)
 
 
 if __name__ == "__main__":

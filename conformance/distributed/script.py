@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -82,16 +82,20 @@ def _tail(measured: Measured, result: Result) -> str:
     return "\n".join([*embedding.texts.values(), 'dist.init_process_group("gloo")', body]) + "\n"
 
 
-def reduced(result: Result, options: str, shows: Callable[[Smaller], Outcome | None], earlier: Sequence[Result] = ()) -> Result:
+def program_in(script: str, result: Result, options: str = "") -> Smaller | None:
+    """The program of a script that an earlier run made of such a result; None if the script has none."""
+    return _smaller(script, binding(result.implementation, options), result)
+
+
+def reduced(
+    result: Result, options: str, shows: Callable[[Smaller], Outcome | None], earlier: Iterable[Smaller] = ()
+) -> Result:
     """The result with the smallest program that still ``shows`` the fault, of those that leaving something out gives.
 
     What ``shows`` gives says what is due of the smaller program, None that it has not the fault. If one does that was found
-    ``earlier``, for another implementation, that is taken.
+    ``earlier``, for another implementation or in another run, that is taken.
     """
-    assert result.program is not None
-    for other in earlier:
-        assert other.program is not None
-        program = Smaller(other.program.source, other.program.sums, getattr(other.program, "arguments", ()))
+    for program in earlier:
         if (found := shows(program)) is not None:
             return replace(result, program=program, measured=found.measured, detail=found.detail)
     bound, best, tried = binding(result.implementation, options), result, 0

@@ -99,7 +99,8 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     started, rows, origin = time.monotonic(), list[dict[str, Any]](), measured_code.begin()
     is_whole = (choice, ranks, profile, seed, results) == (Choice(), DEFAULT_RANKS, "default", 0, None)
     with ends_when_asked(), Worlds(ranks) as worlds:
-        explorer = RankedExplorer(worlds, PROFILES[profile], seed, {one.name: name for name, one in _by_reference(choice)})
+        by_reference = {one.name: name for name, one in _by_reference(choice)}
+        explorer = RankedExplorer(worlds, PROFILES[profile], seed, by_reference, _published_script)
         try:
             for law, one in pairs:
                 rows.append(explorer.row(law, one, choice.claims(one)))
@@ -114,6 +115,15 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     for line in summary(rows, path, time.monotonic() - started, worlds.started):
         say(line)
     return int(any(map(is_unexpected, rows)))
+
+
+def _published_script(law: str, implementation: str) -> str:
+    """The published script of a law and an implementation, "" if there is none."""
+    path = script_files.directory_of(PUBLISHED) / script_files.name_of(law, implementation)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _by_reference(choice: Choice) -> Iterator[tuple[str, Implementation]]:

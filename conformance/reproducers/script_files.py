@@ -46,7 +46,12 @@ def directory_of(results: Path) -> Path:
 
 def files(rows: Iterable[Row]) -> dict[str, str]:
     """The scripts of faults among rows, by the names of their files."""
-    return {re.sub(r"\W", "-", row["impl"]) + f"-{row['law']}.py": row["program"] for row in standalone(rows)}
+    return {name_of(row["law"], row["impl"]): row["program"] for row in standalone(rows)}
+
+
+def name_of(law: str, implementation: str) -> str:
+    """The file name of the script of a law and an implementation."""
+    return re.sub(r"\W", "-", implementation) + f"-{law}.py"
 
 
 def keeping_scripts(results: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:

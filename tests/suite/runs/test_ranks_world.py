@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conformance.distributed.answer import Task, WorldEnded
+from conformance.distributed.rank import PROGRAMS_A_CACHE
 from conformance.distributed.world import World
 from conformance.rows.results_file import ROOT
 
@@ -27,6 +28,12 @@ EXCHANGES = f"""import torch.distributed._functional_collectives as collectives
         return torch.tanh(collectives.all_to_all_single_autograd(torch.sin(h), None, None, dist.group.WORLD))
     x = torch.ones(2, 2, requires_grad=True)
     checkpoint(region, x).sum().backward()
+"""
+CONTEXT = f"""from torch.distributed.tensor.experimental import context_parallel
+from torch.nn.attention import SDPBackend, sdpa_kernel
+{HEAD}    mesh, x = dist.init_device_mesh(device, (dist.get_world_size(),)), torch.ones(1, 1, 4, 4)
+    with context_parallel(mesh, buffers=[x], buffer_seq_dims=[2]), sdpa_kernel(SDPBackend.MATH):
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
 """
 GROUPS = f"{HEAD}    held = [dist.new_group(), dist.group.WORLD]\n    held.append(held)\n    dist.barrier(held[0])\n"
 
@@ -68,6 +75,14 @@ def test_no_threads_of_a_programs_groups_are_left(world: World) -> None:
     for _ in range(3):
         world.run(Task(GROUPS, ""))
     assert max(threads(world)) <= max(before) + 1  # one may still end; a group in a cycle would leave several
+
+
+def test_no_threads_are_left_of_groups_that_torch_keeps(world: World) -> None:
+    world.run(Task(CONTEXT, ""))
+    before = threads(world)
+    for _ in range(2 * PROGRAMS_A_CACHE):
+        world.run(Task(CONTEXT, ""))
+    assert max(threads(world)) < max(before) + 3 * (PROGRAMS_A_CACHE + 1)  # three threads a group, and one may still end
 
 
 def test_a_rank_that_waits_for_one_that_raised_comes_back(world: World) -> None:
