@@ -1,7 +1,7 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compiled``, ``distributed``,
-``compare``, ``zoo``, ``published``, ``docs``, and ``peers``, which needs packages that do not install everywhere.
+A bare ``nox`` does all of them but ``end_to_end``, ``mutants``, ``portability``, ``soak``, ``operators``, ``compiled``,
+``distributed``, ``compare``, ``zoo``, ``published``, ``docs``, and ``peers``, whose packages do not install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
 ``operators``, ``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to
@@ -76,12 +76,19 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test implementations, suite and benches, with a sample of the mutants; then judge every built-in on few cases."""
+    """Test implementations and suite, with a sample of the mutants; then judge every built-in on few cases."""
     rest = _install(session, "tests")
-    apart = [f"--ignore=tests/{folder}" for folder in ("benches", "published")]
-    session.run("python", "-m", "pytest", "tests", *apart, "--mutants", "sample", *WORKERS)
-    session.run("python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile")  # they share what is measured
+    folders = [f"tests/{folder}" for folder in ("unit", "suite", "mutants")]
+    session.run("python", "-m", "pytest", *folders, "--mutants", "sample", *WORKERS)
     _conformance(session, "--profile", "quick", *rest)
+
+
+@nox.session(default=False)
+def end_to_end(session: nox.Session) -> None:
+    """Test what takes longer: commands as users run them, processes that judge, worlds of ranks, and the benches."""
+    rest = _install(session, "tests")
+    session.run("python", "-m", "pytest", "tests/end_to_end", *WORKERS, *rest)
+    session.run("python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile", *rest)  # they share what is measured
 
 
 @nox.session(default=False)

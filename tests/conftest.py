@@ -56,8 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _kind(item: pytest.Item) -> str:
     """Whether a test is run with the sample or with the rest: the sample has all that are no tests of a single mutant."""
-    mutant = item.callspec.params.get("mutant") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
-    return "rest" if isinstance(mutant, Mutant) and zlib.crc32(mutant.name.encode()) % SAMPLE else "sample"
+    given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    tried = f"{given.get('law', '')}{mutant.name}" if isinstance(mutant := given.get("mutant"), Mutant) else ""
+    return "rest" if tried and zlib.crc32(tried.encode()) % SAMPLE else "sample"
 
 
 @pytest.fixture(scope="module", autouse=True)

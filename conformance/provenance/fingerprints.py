@@ -57,7 +57,7 @@ class Sources:
         self._compiled = {path.relative_to(root): path.read_text(encoding="utf-8") for path in compiled}
         self._paths = {_dotted(path): path for path in self._texts}
         self._ours = {one for name in self._paths for one in _with_packages(name)}  # also packages without a file
-        self._declares = True
+        self._whole: Sources | None = None  # if this is the same code without the known failures
         self._begin()
 
     def _begin(self) -> None:
@@ -66,20 +66,25 @@ class Sources:
         self._references: dict[Item, frozenset[Item]] = {}
         self._hashes: dict[Item, str] = {}
         self._fingerprints: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {}
+        self._declarations: dict[str, str] = {}
+        self._holders: dict[tuple[str, str], list[str]] = {}
 
     @cached_property
     def undeclared(self) -> Sources:
         """The same code without the known failures that implementations declare: what they do, not what they declare."""
         other = copy.copy(self)
-        other._declares = False
+        other._whole = self
         other._begin()
         return other
 
     def declaration(self, module: str) -> str:
         """The fingerprint of only the known failures that a module declares; raises as ``fingerprint`` does."""
-        rest = self.undeclared
-        without = rest.closure([module])
-        return self.hashed(one for one in self.closure([module]) if one not in without or self._hash(one) != rest._hash(one))
+        if module not in self._declarations:
+            rest = self.undeclared
+            without = rest.closure([module])
+            items = [one for one in self.closure([module]) if one not in without or self._hash(one) != rest._hash(one)]
+            self._declarations[module] = self.hashed(items)
+        return self._declarations[module]
 
     def differing(self, other: Sources) -> list[str]:
         """The files that are not the same in other sources."""
@@ -99,7 +104,10 @@ class Sources:
         return inside[0]
 
     def _holding(self, package: str, name: str) -> list[str]:
-        return [one for one in self._paths if one.startswith(f"{package}.") and name in self._module(one).definitions]
+        if (package, name) not in self._holders:
+            inside = [one for one in self._paths if one.startswith(f"{package}.")]
+            self._holders[package, name] = [one for one in inside if name in self._module(one).definitions]
+        return self._holders[package, name]
 
     def fingerprint(self, roots: Iterable[str], also: Iterable[str] = ()) -> str:
         """The fingerprint of these roots, and of texts that represent other code, such as ``"fairscale==0.4.13"``.
@@ -147,15 +155,22 @@ class Sources:
     def _module(self, name: str) -> Module:
         if name not in self._ours:
             raise ValueError(f"there is no module {name}")
+        if self._whole and self._declares_nothing(name):
+            return self._whole._module(name)
         if name not in self._modules:
             path = self._paths.get(name)
             self._modules[name] = Module(name, True) if path is None else self._parsed(name, path)
         return self._modules[name]
 
+    def _declares_nothing(self, name: str) -> bool:
+        """Whether a module is the same without known failures: nothing in it makes an implementation."""
+        path = self._paths.get(name)
+        return path is None or "Implementation(" not in self._texts[path]
+
     def _parsed(self, name: str, path: Path) -> Module:
         try:
             package = path.name == "__init__.py"
-            return parsed(name, self._texts[path], is_package=package, without=SEPARATE, declares=self._declares)
+            return parsed(name, self._texts[path], is_package=package, without=SEPARATE, declares=self._whole is None)
         except SyntaxError as error:
             raise ValueError(f"{path} is no Python: {error}") from error
 
@@ -173,6 +188,8 @@ class Sources:
         return self._statements[item]
 
     def _hash(self, item: Item) -> str:
+        if self._whole and self._declares_nothing(item[0]):
+            return self._whole._hash(item)
         if item not in self._hashes:
             self._hashes[item] = _hashed(canonical(self._of(item)))
         return self._hashes[item]

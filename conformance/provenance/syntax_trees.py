@@ -161,12 +161,13 @@ def _undeclared(tree: ast.Module) -> list[ast.stmt]:
                 declared += [one.value for one in node.keywords if one.arg == "known"]
                 node.keywords = [one for one in node.keywords if one.arg != "known"]
     left, unused = [*tree.body], _used(declared)
-    while True:
+    while unused:
         kept = [one for one in left if not _is_unused(one, unused, left)]
         if len(kept) == len(left):
             return left
         unused |= _used(one for one in left if one not in kept)
         left = kept
+    return left
 
 
 def _is_unused(statement: ast.stmt, names: Collection[str], among: Iterable[ast.stmt]) -> bool:

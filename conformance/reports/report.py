@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import impls
@@ -65,13 +66,16 @@ def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
 
     Raises InvalidOption for an implementation or a law of which there are no rows.
     """
-    mine = _chosen(rows, "impl", _called(rows, name), "--show")
-    if law is not None:
-        mine = _chosen(mine, "law", law, "--law")
+    mine = _asked_for(rows, name, law)
     broken = [row for row in mine if row["verdict"] != "agrees" or is_unexpected(row)]
     if not broken:
         return f"# {name}: agrees on {len(mine)} of {len(mine)} laws, {sum(row['cases'] for row in mine)} cases"
     return "\n\n\n".join(_limit(row) for row in broken)
+
+
+def _asked_for(rows: Sequence[Row], name: str, law: str | None) -> list[Row]:
+    mine = _chosen(rows, "impl", _called(rows, name), "--show")
+    return mine if law is None else _chosen(mine, "law", law, "--law")
 
 
 def _called(rows: Sequence[Row], name: str) -> str:
@@ -137,7 +141,15 @@ def show(name: str, law: str | None = None, path: Path | None = None, root: Path
         found = results(root) if path is None else united(read_all(path))
     except (OSError, ValueError) as error:
         raise InvalidOption(f"--results: {error}") from error
-    return limits([row for one in map(Now().of_results, found) for row in one.rows], name, law)
+    asked = {id(row) for row in _asked_for([row for one in found for row in one.rows], name, law)}
+    some = [_only(one, asked) for one in found]  # to compare rows with the present code takes long
+    return limits([row for one in map(Now().of_results, some) for row in one.rows], name, law)
+
+
+def _only(found: Results, asked: Collection[int]) -> Results:
+    """Results with only these rows."""
+    runs = tuple(_only(run, asked) for run in found.runs)
+    return replace(found, rows=tuple(row for row in found.rows if id(row) in asked), runs=runs)
 
 
 def write(root: Path = ROOT) -> None:

@@ -25,15 +25,19 @@ def worlds() -> Iterator[Worlds]:
         yield made
 
 
-@pytest.mark.parametrize("law", mutants.names())
-def test_the_law_catches_its_mutant(law: str, worlds: Worlds) -> None:
-    name = mutants.catches(law)
-    made: Mutant = getattr(mutants, name)
-    found_as = {made.implementation.name: f"{mutants.__name__}:{name}.implementation"}
+def made(law: str) -> Mutant:
+    """The mutant that a law must catch."""
+    found: Mutant = getattr(mutants, mutants.catches(law))
+    return found
+
+
+@pytest.mark.parametrize(("law", "mutant"), [(law, made(law)) for law in mutants.names()], ids=mutants.names())
+def test_the_law_catches_its_mutant(law: str, mutant: Mutant, worlds: Worlds) -> None:
+    found_as = {mutant.implementation.name: f"{mutants.__name__}:{mutants.catches(law)}.implementation"}
     explorer, nested = RankedExplorer(worlds, QUICK, 0, found_as), impls.get("nested")
     assert law not in declared(nested)
     its = all_laws()[law]
-    judged = (explorer.judge(its, program, made.implementation) for program in explorer.programs(its, nested))
+    judged = (explorer.judge(its, program, mutant.implementation) for program in explorer.programs(its, nested))
     assert any(outcome.verdict is not Verdict.AGREES for outcome in judged)
 
 
