@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from conformance.distributed.law import FAMILY as RANKED
 from conformance.judging.compiler_cache import own_compiler_cache
 from conformance.judging.law import all_laws
 from conformance.mutants.mutant import UNBREAKABLE, Mutant
@@ -55,10 +56,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _kind(item: pytest.Item) -> str:
-    """Whether a test is run with the sample or with the rest: the sample has all that are no tests of a single mutant."""
+    """Whether a test is run with the sample or with the rest: the sample has all that are no tests of a single mutant.
+
+    It has no mutant that takes a world of ranks, whose start is most of the time.
+    """
     given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    tried = f"{given.get('law', '')}{mutant.name}" if isinstance(mutant := given.get("mutant"), Mutant) else ""
-    return "rest" if tried and zlib.crc32(tried.encode()) % SAMPLE else "sample"
+    if not isinstance(mutant := given.get("mutant"), Mutant):
+        return "sample"
+    return "rest" if mutant.family == RANKED or zlib.crc32(mutant.name.encode()) % SAMPLE else "sample"
 
 
 @pytest.fixture(scope="module", autouse=True)
