@@ -8,6 +8,15 @@ from impls.implementation import Known, known
 from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
 from impls.peers.torch_options import OPTIONS
 
+# PyTorch's checkpoint in a graph, whatever calls it.
+DROPPED: dict[str, Known] = known(
+    "diverges",
+    "in a graph preserve_rng_state=False and early_stop=False have no effect, and an option may be taken that an eager call "
+    "refuses: nothing says so",
+    "seen here, torch 2.13",
+    "options_of_compiled_regions_are_kept_or_refused",
+)
+
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
     **known(

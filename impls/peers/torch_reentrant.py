@@ -15,7 +15,7 @@ from impls.known_failures import (
     STATISTICS_REQUIRE_GRAD,
     WITHIN_BUDGET,
 )
-from impls.peers.torch_limits import TORCH_REENTRANT
+from impls.peers.torch_limits import DROPPED, TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",
@@ -43,11 +43,13 @@ IMPLEMENTATION = Implementation(
     | PEAKS_WITH_OUTPUTS
     | CAPTURED
     | WITHIN_BUDGET
+    | DROPPED
     | known(
         "agrees",
         "in a graph the region is one of the other variant, and takes its options without a word",
         "seen here, torch 2.13",
         "policies_keep_what_they_say_when_compiled",
+        "operators_in_place_under_a_compiled_policy",
     )
     | TORCH_REENTRANT
     | known(

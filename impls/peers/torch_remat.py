@@ -9,7 +9,7 @@ import torch_remat
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, DRAWS_ANEW, RUNS_TO_THE_END, WITHIN_BUDGET, without
-from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, TORCH_NONREENTRANT
 
 _SOURCE = "https://pypi.org/project/torch-remat/0.2.2/"
 _OPTIONS = ("determinism_check", "preserve_rng_state")
@@ -66,6 +66,7 @@ IMPLEMENTATION = Implementation(
     | DRAWS_ANEW
     | CAPTURED
     | WITHIN_BUDGET
+    | DROPPED
     | known(
         "agrees",
         "compiled, a region is PyTorch's: it takes options, and the graph draws masks again alike, whatever is said of random "
@@ -73,6 +74,7 @@ IMPLEMENTATION = Implementation(
         "seen here, torch_remat 0.2.2",
         "masks_of_compiled_regions_are_replayed",
         "policies_keep_what_they_say_when_compiled",
+        "operators_in_place_under_a_compiled_policy",
     )
     | known(
         "diverges",

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET, without
-from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, TORCH_NONREENTRANT
 
 _aten = torch.ops.aten
 MATRIX_PRODUCTS = [_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default]
@@ -143,6 +143,7 @@ IMPLEMENTATION = Implementation(
     | _ONCE
     | CAPTURED
     | WITHIN_BUDGET
+    | DROPPED
     | _KEPT
     | _COUNTED
     | _RECURRENT
@@ -207,5 +208,6 @@ IMPLEMENTATION = Implementation(
         "Dynamo lets an option be given twice and takes the last, so that in a graph another context_fn is no TypeError",
         "seen here, torch 2.13",
         "policies_keep_what_they_say_when_compiled",
+        "operators_in_place_under_a_compiled_policy",
     ),
 )

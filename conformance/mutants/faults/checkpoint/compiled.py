@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch._functorch import config
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from conformance.mutants.mutant import Copy, mutant
@@ -15,6 +16,11 @@ from conformance.mutants.mutant import Copy, mutant
 
 def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_budget() -> bool:
+    return bool(config.activation_memory_budget < 1)
 
 
 def _tensor_by_tensor(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
@@ -111,11 +117,23 @@ def drops_the_policy(copy: Copy) -> None:
 
 
 @mutant("compiled", "compiled", "options_of_compiled_regions_are_kept_or_refused", profile="default")
-def drops_the_context(copy: Copy) -> None:
-    """A traced region enters no context, whatever context_fn says."""
+def ignores_that_nothing_is_replayed(copy: Copy) -> None:
+    """A traced region replays random numbers although preserve_rng_state is False."""
 
-    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, context_fn: Any = None, *rest: Any) -> Any:
-        return there(function, args, kwargs, preserve, None, *rest)
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, *rest: Any, **options: Any) -> Any:
+        return there(function, args, kwargs, True, *rest, **options)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "compiled_regions_are_one_graph", profile="default")
+def compiles_anew_for_each_call(copy: Copy) -> None:
+    """A traced region reads how often it was called, so that each call is compiled anew."""
+    calls: list[int] = []
+
+    def trace(there: Any, function: Any, args: Any, *rest: Any, **options: Any) -> Any:
+        calls.append(len(calls))
+        return there(function, args, *rest, **options)
 
     copy.call_instead("compiled", "trace", trace)
 
@@ -155,9 +173,15 @@ def loses_the_gradient(copy: Copy) -> None:
 
 
 @mutant("compiled", "compiled", "less_budget_saves_no_more")
-def turns_the_gradient_around(copy: Copy) -> None:
-    """The gradient of a traced region has the other sign."""
-    _change_gradient(copy, lambda y: 2 * y.detach() - y)
+def is_no_region_within_a_budget(copy: Copy) -> None:
+    """A traced region is none if the activation memory budget is below 1: more is saved than without a budget."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+        if _has_budget():
+            return function(*args, **kwargs)
+        return there(function, args, kwargs, *rest, **options)
+
+    copy.call_instead("compiled", "trace", trace)
 
 
 @mutant("compiled", "compiled", "compiled_autograd_changes_no_number")

@@ -53,10 +53,13 @@ def dropout(checkpoint: Any, note: Any, device: str, *, backend: str, regions: i
         return found
 
     due = seeded(lambda: all_of_them(lambda g, h: g(h)))
-    note("expected mask", due)
+    note("expected gradient", due[:2])
+    note("expected stream", due[2:])
     note("gradients 0", [due[1]])
     with config.patch(activation_memory_budget=budget):
-        note("seen mask", seeded(torch.compile(lambda: all_of_them(checkpoint), backend=backend, fullgraph=True)))
+        found = seeded(torch.compile(lambda: all_of_them(checkpoint), backend=backend, fullgraph=True))
+    note("seen gradient", found[:2])
+    note("seen stream", found[2:])
 
 
 def shared_weight(checkpoint: Any, note: Any, device: str, *, backend: str, autocast: bool, dynamic: bool | None) -> None:
@@ -222,16 +225,22 @@ def with_compiled_autograd(
 
 
 def hooked(checkpoint: Any, note: Any, device: str, *, backend: str, change: bool) -> None:
+    packed = []
     p = torch.randn(3, 3, device=device, requires_grad=True)
 
     def f(h):
         return (h.sin() * h).exp()
 
+    def pack(t):
+        packed.append(t.shape)
+        return t.clone() if change else t
+
     def once(run):
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone() if change else t, lambda t: t):
+        packed.clear()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             y = run(p)
         y.backward(torch.ones_like(y))
-        found = [y, p.grad]
+        found = [y, p.grad, len(packed) > 0]
         p.grad = None
         return found
 
@@ -242,10 +251,19 @@ def hooked(checkpoint: Any, note: Any, device: str, *, backend: str, change: boo
 
 
 def options(checkpoint: Any, note: Any, device: str, *, backend: str, option: str) -> None:
+    """Two steps that are given an option, in a graph, do what two eager ones do."""
     from contextlib import contextmanager
 
+    from torch.utils._python_dispatch import TorchDispatchMode
+
     p = torch.randn(3, 3, device=device, requires_grad=True)
-    entered = []
+
+    class Count(TorchDispatchMode):
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            copies.append(1) if func is torch.ops.aten.clone.default else None
+            return func(*args, **(kwargs or {}))
 
     @contextmanager
     def log(name):
@@ -261,17 +279,28 @@ def options(checkpoint: Any, note: Any, device: str, *, backend: str, option: st
     }
 
     def f(h):
-        return h.sin().exp()
+        if option == "preserve_rng_state":
+            h = torch.nn.functional.dropout(h, 0.5)
+        return h.sin().exp().clone()
 
-    y = f(p)
-    y.backward(torch.ones_like(y))
-    due = [y, p.grad, ["forward", "recomputation"] * 2 * (option == "context_fn")]
-    p.grad = None
+    def twice(step):
+        torch.manual_seed(1)
+        found = []
+        for _ in range(2):
+            y = step(p)
+            copies.clear()
+            with Count():
+                y.backward(torch.ones_like(y))
+            found += [y, p.grad, torch.rand(2, device=device), len(copies) if option == "early_stop" else 0]
+            p.grad = None
+        return [*found, *entered]
+
+    entered, copies = [], []
+    try:
+        due = twice(lambda h: checkpoint(f, h, **given[option]))
+    except TypeError:
+        due = ["no such option", p]
     note("expected call", due)
     note("gradients 0", [due[1]])
-    step = torch.compile(lambda h: checkpoint(f, h, **given[option]), backend=backend, fullgraph=True)
-    for _ in range(2):
-        p.grad = None
-        y = step(p)
-        y.backward(torch.ones_like(y))
-    note("seen call", [y, p.grad, entered])
+    entered.clear()
+    note("seen call", twice(torch.compile(lambda h: checkpoint(f, h, **given[option]), backend=backend, fullgraph=True)))
