@@ -174,9 +174,15 @@ class RankedCase:
             when = f" in {' and '.join(places)}" if places else ""
             when += "" if region is None else f" of region {' in '.join(reversed(region))}"
             told = f"rank {rank} issues {_listed(found)}{when}; due {why}: {_listed(due)}"
-            # A script counts those of the whole program, without their times.
-            shown = self.seen[rank].issued() != whole
-            raise Diverges(told, Measured("kernels", tuple(sorted(whole.items()))) if shown else None, COUNTED)
+            raise Diverges(told, self._counted(due, rank, places, whole, region), COUNTED)
+
+    def _counted(
+        self, due: Counter[str], rank: int, places: tuple[Place, ...], whole: Counter[str], region: Region | None
+    ) -> Measured | None:
+        """What a script counts: recomputations' collectives, or those of the whole program; None if that shows no fault."""
+        if places == ("recomputation",) and region is None:
+            return Measured("recomputed", tuple(sorted(due.items())))
+        return Measured("kernels", tuple(sorted(whole.items()))) if self.seen[rank].issued() != whole else None
 
     def in_one_order(self) -> None:
         """All ranks issue the same collectives, in the same order and at the same times."""

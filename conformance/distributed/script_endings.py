@@ -5,6 +5,7 @@ Each rank that ``torchrun`` starts runs one, and ends with status 1 if it sees t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections import Counter
@@ -75,6 +76,33 @@ def counts(run: Run, judged: Any, due: dict[str, int]) -> None:
     dist.all_gather_object(all_of_them, issued)
     print(f"rank {dist.get_rank()} issues {dict(Counter(issued))}; due: {due or all_of_them[0]}", flush=True)
     sys.exit(Counter(issued) != due if due else issued != all_of_them[0])
+
+
+def recomputed(run: Run, judged: Any, due: dict[str, int]) -> None:
+    """A rank issues the collectives in ``due`` while functions of regions run again, and no others."""
+    issued: list[str] = []
+    inside: list[str] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = func.overloadpacket.__name__.strip("_")
+            if "c10d" in func.namespace and name not in ("wait_tensor", "wrap_tensor_autograd", "monitored_barrier"):
+                issued.extend([name] if inside and torch._C._current_graph_task_id() != -1 else [])
+            return func(*args, **(kwargs or {}))
+
+    def region(function: Any, *args: Any, **kwargs: Any) -> Any:
+        def one(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.ExitStack() as stack:
+                inside.append("")
+                stack.callback(inside.pop)
+                return function(*args, **kwargs)
+
+        return judged(one, *args, **kwargs)
+
+    with Watch():
+        run(region, lambda label, value=None: None, "cpu")
+    print(f"rank {dist.get_rank()} issues {dict(Counter(issued))} in recomputations; due: {due}", flush=True)
+    sys.exit(Counter(issued) != due)
 
 
 def calls(run: Run, judged: Any, due: int) -> None:

@@ -317,7 +317,9 @@ OPTIONS = frozenset({"preserve_rng_state", "debug", "early_stop", "determinism_c
 
 @for_readers("advanced", "poor error", "torch.compile, preserve_rng_state, early_stop, debug, context_fn")
 @law(
-    compiling(values.options, backend=BACKEND, option=st.sampled_from(sorted(OPTIONS))),
+    compiling(values.options, backend=BACKEND, option=st.sampled_from(["debug", "determinism_check", "context_fn"]))
+    | compiling(values.not_replayed, backend=BACKEND)
+    | compiling(values.not_stopped, backend=BACKEND),
     gradients=False,  # plain takes no options
     recomputes=False,
     effort=0.2,
