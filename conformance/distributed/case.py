@@ -73,6 +73,13 @@ class RankedCase:
     options: dict[str, Any] = field(default_factory=dict)
     counts: bool = False
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the program was made with. Raises ValueError for one that does not say so, as that of a script does not."""
+        if (found := getattr(self.program, "arguments", None)) is None:
+            raise ValueError(f"the program does not say what it was made with:\n{self.program.source}")
+        return dict(found)
+
     @functools.cached_property
     def plain(self) -> list[Answer]:
         """What ranks do with plain regions. Raises RuntimeError when they do not all answer."""

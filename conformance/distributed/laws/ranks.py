@@ -67,7 +67,7 @@ def test_masks_of_dtensors_are_replayed(case: RankedCase) -> None:
 )
 def test_an_error_on_one_rank_is_raised_there(case: RankedCase) -> None:
     """An error in a region on one rank, in forward or in recomputation, is raised there; the others come back."""
-    drawn = dict(case.program.arguments)  # type: ignore[attr-defined]  # programs written by hand say what they are made of
+    drawn = case.arguments
     due = Measured("raises", (("rank", drawn["on"]),))
     raised = {answer.rank: answer.observation.error for answer in case.seen}
     if not isinstance(raised[drawn["on"]], ArithmeticError):
