@@ -63,6 +63,10 @@ class Answer:
         return sorted({one.region for one in self.collectives if one.region})
 
 
+class Unjudged(RuntimeError):
+    """A fault of the suite or of the machine, which is no verdict: the first line says what it is."""
+
+
 class WorldEnded(Exception):
     """A rank gave no answer in time, or ended: the world is gone, and the next task gets a new one.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from conformance.distributed.answer import Answer, Place, Region, Task, WorldEnded
+from conformance.distributed.answer import Answer, Place, Region, Task, Unjudged, WorldEnded
 from conformance.judging.causes import Cause
 from conformance.judging.judge import Case, Observation, Outcome
 from conformance.judging.verdicts import (
@@ -82,14 +82,14 @@ class RankedCase:
 
     @functools.cached_property
     def plain(self) -> list[Answer]:
-        """What ranks do with plain regions. Raises RuntimeError when they do not all answer."""
+        """What ranks do with plain regions. Raises Unjudged when they do not all answer."""
         try:
             answers = self.plainly(Task(self.program.source, "", counts=self.counts))
         except WorldEnded as ended:
-            raise RuntimeError(f"a program does not end with plain regions: {ended.told}\n{self.program.source}") from ended
+            raise Unjudged(f"a program does not end with plain regions: {ended.told}\n{self.program.source}") from ended
         for answer in answers:
             if answer.observation.earlier:
-                raise RuntimeError(f"a program notes a label twice: {answer.observation.earlier[0][0]}\n{self.program.source}")
+                raise Unjudged(f"a program notes a label twice: {answer.observation.earlier[0][0]}\n{self.program.source}")
         return answers
 
     @functools.cached_property

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 
 import impls
-from conformance.distributed.answer import Answer, Task, WorldEnded
+from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
 from conformance.distributed.case import RankedCase, judge
 from conformance.distributed.law import RankedLaw
 from conformance.distributed.limits import declared
@@ -130,7 +130,7 @@ class RankedExplorer(Explorer):
             if control is None or control.name == result.implementation.name:
                 return outcome
             return outcome if self.judge(law, program, control).verdict is Verdict.AGREES else None
-        except (RuntimeError, ValueError):  # no verdict: it does not end with plain regions, or the law lacks something in it
+        except (Unjudged, ValueError):  # no verdict: it does not end with plain regions, or the law lacks something in it
             return None
 
     def script(self, result: Result) -> str:

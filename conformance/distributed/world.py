@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 
 from conformance.distributed import rank as rank_module
-from conformance.distributed.answer import Answer, Task, WorldEnded
+from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
 from conformance.rows.results_file import ROOT
 
 START_SECONDS = 300  # in which ranks import torch and its slowest modules
@@ -134,7 +134,7 @@ class World:
         while len(self._ranks) < self.size:
             if self._launcher.poll() is not None or time.monotonic() > end:
                 text = (path / "launcher.txt").read_text(errors="replace")
-                raise RuntimeError(f"the ranks did not start; torch.distributed.run says:\n{text[-6000:]}")
+                raise Unjudged(f"the ranks did not start\ntorch.distributed.run says:\n{text[-6000:]}")
             with suppress(TimeoutError):
                 connection = listener.accept()
                 rank, _, pid = connection.recv()
@@ -213,10 +213,10 @@ class Worlds:
 
 
 def _loaded(data: bytes) -> Answer:
-    """An answer. Raises RuntimeError for a fault of the suite."""
+    """An answer. Raises Unjudged for a fault of the suite."""
     answer = pickle.loads(data)
     if not isinstance(answer, Answer):
-        raise RuntimeError(f"a rank could not run a program:\n{answer}")
+        raise Unjudged(f"a rank could not run a program\n{answer}")
     return answer
 
 
