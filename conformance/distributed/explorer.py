@@ -21,6 +21,7 @@ from conformance.judging.judge import Outcome
 from conformance.judging.law import Law, Profile
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Verdict
+from conformance.meters.interruptions import Timeout
 from conformance.programs.nesting_switch import nesting
 from conformance.programs.sums import Comparable
 from impls import Implementation
@@ -40,6 +41,14 @@ def control_of(law: RankedLaw) -> Implementation | None:
         if Verdict(replace(one, known=declared(one)).expected(law.name, law.needs)) is Verdict.AGREES:
             return one
     return None
+
+
+def in_time(answers: list[Answer]) -> list[Answer]:
+    """Plain's answers. Raises WorldEnded if a limit ended one of them, which is nothing to compare with."""
+    for one in answers:
+        if isinstance(one.observation.error, Timeout):
+            raise WorldEnded(f"rank {one.rank}: {one.observation.error}", hangs=True)
+    return answers
 
 
 class RankedExplorer(Explorer):
@@ -67,12 +76,12 @@ class RankedExplorer(Explorer):
         if task in self.answers:
             return self.answers[task]
         try:
-            self.answers[task] = world.run(task)
+            self.answers[task] = in_time(world.run(task))
         except WorldEnded as ended:
             if not ended.hangs:
                 raise
             with world.limited(LONGER * world.seconds, world.grace):
-                self.answers[task] = world.run(task)
+                self.answers[task] = in_time(world.run(task))
         return self.answers[task]
 
     def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,15 @@ import pytest
 
 import impls
 from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
+from conformance.distributed.case import RankedCase
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, all_laws
+from conformance.distributed.script import Smaller
 from conformance.distributed.world import Worlds
+from conformance.judging.judge import Observation
+from conformance.meters.interruptions import Timeout
 from conformance.page import page
+from conformance.programs.sums import DEFAULT
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.provenance.staleness import Now
@@ -71,6 +77,27 @@ def test_plain_gets_more_time_on_a_machine_that_is_held_up() -> None:
     for _ in range(2):
         assert explorer.plainly(Task("", ""), world) == []  # type: ignore[arg-type]
     assert (world.limits, world.seconds) == ([15.0, 60.0], 15.0)
+
+
+@pytest.mark.parametrize("limits", [[15.0], [15.0, 60.0]])
+def test_what_a_limit_ended_is_no_answer_of_plain(limits: list[float]) -> None:
+    explorer, world = RankedExplorer(Worlds(2), PROFILES["quick"], 0), Slow()
+    late = [Answer(0, Observation()), Answer(1, Observation(error=Timeout("no answer in 60 seconds")))]
+
+    def run(_: Task) -> list[Answer]:
+        world.limits.append(world.seconds)
+        return late if world.seconds in limits else late[:1]
+
+    world.run = run  # type: ignore[method-assign]
+    case = RankedCase(
+        Smaller("", DEFAULT), impls.get("nested"), 2, run, partial(explorer.plainly, world=world), frozenset(), ""
+    )
+    if len(limits) == 1:
+        assert case.plain == late[:1]
+    else:
+        with pytest.raises(Unjudged, match="does not end with plain regions: rank 1: no answer in 60 seconds"):
+            case.plain  # noqa: B018 - it raises
+    assert world.limits == [15.0, 60.0]
 
 
 @pytest.fixture
