@@ -113,8 +113,8 @@ def test_plain_and_the_control_are_right_on_a_smaller_program() -> None:
 
 def test_what_the_control_has_no_part_in_is_left_out_where_it_is_judged_itself() -> None:
     class Same(Explorer):
-        def judge(self, law: Any, program: Any, _: impls.Implementation) -> Outcome:
-            return super().judge(law, program, WHOLE.implementation)
+        def judge(self, _: Any, program: Any, implementation: impls.Implementation) -> Outcome:
+            return super().judge(_, program, WHOLE.implementation)
 
     assert left(Same().script(replace(WHOLE, implementation=impls.get("nested")))) == [LINES[3], LINES[5]]
 
