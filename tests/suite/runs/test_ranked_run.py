@@ -89,9 +89,8 @@ def test_what_a_limit_ended_is_no_answer_of_plain(limits: list[float]) -> None:
         return late if world.seconds in limits else late[:1]
 
     world.run = run  # type: ignore[method-assign]
-    case = RankedCase(
-        Smaller("", DEFAULT), impls.get("nested"), 2, run, partial(explorer.plainly, world=world), frozenset(), ""
-    )
+    plainly = partial(explorer.plainly, world=world)  # type: ignore[arg-type]
+    case = RankedCase(Smaller("", DEFAULT), impls.get("nested"), 2, run, plainly, frozenset(), "")
     if len(limits) == 1:
         assert case.plain == late[:1]
     else:
