@@ -26,8 +26,8 @@ class Task:
     """What ranks are told to run: a program's text, on an implementation by its name, "" for plain.
 
     ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``seconds`` are the limit
-    after which a rank writes down where it stands. A rank whose program has raised gives the others ``grace`` seconds to come
-    to their ends before it leaves the group.
+    after which a rank writes down where it stands. A rank whose program has ended, or raised, gives the others ``grace``
+    seconds to come to their ends before it leaves the group.
     """
 
     source: str
@@ -61,6 +61,10 @@ class Answer:
     def regions(self) -> list[Region]:
         """The regions that issued a collective, in their order."""
         return sorted({one.region for one in self.collectives if one.region})
+
+
+class Unjudged(RuntimeError):
+    """A fault of the suite or of the machine, which is no verdict: the first line says what it is."""
 
 
 class WorldEnded(Exception):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from conformance.distributed.answer import Answer, Place, Region, Task, WorldEnded
+from conformance.distributed.answer import Answer, Place, Region, Task, Unjudged, WorldEnded
 from conformance.judging.causes import Cause
 from conformance.judging.judge import Case, Observation, Outcome
 from conformance.judging.verdicts import (
@@ -73,16 +73,23 @@ class RankedCase:
     options: dict[str, Any] = field(default_factory=dict)
     counts: bool = False
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the program was made with. Raises ValueError for one that does not say so, as that of a script does not."""
+        if (found := getattr(self.program, "arguments", None)) is None:
+            raise ValueError(f"the program does not say what it was made with:\n{self.program.source}")
+        return dict(found)
+
     @functools.cached_property
     def plain(self) -> list[Answer]:
-        """What ranks do with plain regions. Raises RuntimeError when they do not all answer."""
+        """What ranks do with plain regions. Raises Unjudged when they do not all answer."""
         try:
             answers = self.plainly(Task(self.program.source, "", counts=self.counts))
         except WorldEnded as ended:
-            raise RuntimeError(f"a program does not end with plain regions: {ended.told}\n{self.program.source}") from ended
+            raise Unjudged(f"a program does not end with plain regions: {ended.told}\n{self.program.source}") from ended
         for answer in answers:
             if answer.observation.earlier:
-                raise RuntimeError(f"a program notes a label twice: {answer.observation.earlier[0][0]}\n{self.program.source}")
+                raise Unjudged(f"a program notes a label twice: {answer.observation.earlier[0][0]}\n{self.program.source}")
         return answers
 
     @functools.cached_property
@@ -97,17 +104,29 @@ class RankedCase:
             raise Crashes(ended.told, Measured("ends"), ENDED) from ended
 
     @functools.cached_property
-    def ranks(self) -> list[RankCase]:
-        """A case for each rank."""
+    def _of_plain(self) -> list[RankCase]:
+        """A case for each rank, of which only plain's side is there."""
         found = []
         program = self.program
         if self.size > TWO and program.sums.order is Order.SAME:
             program = Reordered(program.source, Sums(program.sums.terms, Order.ANY))
-        for plain, seen in zip(self.plain, self.seen, strict=True):
+        for plain in self.plain:
             case = RankCase(program, self.implementation, "cpu", self.options, names=self.names)
-            case.plain, case.answer = plain.observation, seen
+            case.plain = plain.observation
             found.append(case)
         return found
+
+    @functools.cached_property
+    def ranks(self) -> list[RankCase]:
+        """A case for each rank."""
+        for case, seen in zip(self._of_plain, self.seen, strict=True):
+            case.answer = seen
+        return self._of_plain
+
+    @property
+    def units(self) -> float:
+        """How far rounding may move a note of a rank, as ``Case.units``, where that is farthest."""
+        return max(case.units for case in self._of_plain)
 
     @property
     def recomputed(self) -> bool:
@@ -133,7 +152,7 @@ class RankedCase:
                 self.noted_as_plain(rank)
 
     def noted_as_plain(self, rank: int) -> None:
-        """What a rank noted before another rank's error reached it equals plain's."""
+        """What a rank noted before an error, its own or another rank's, equals plain's."""
         case = self.ranks[rank]
         for label, value in case.answer.observation.notes.items():
             if found := difference(case.plain.notes.get(label), value, label, terms=case.terms, scale=case.scale):
@@ -192,7 +211,9 @@ class RankedCase:
             for number, (one, other) in enumerate(zip_longest(first, answer.collectives), 1):
                 if one != other:
                     told = f"collective {number}: rank 0 issues {one}, rank {answer.rank} {other}"
-                    raise Diverges(told, Measured("kernels"), ORDER)
+                    # A script compares the names alone.
+                    shown = [each.name for each in first] != [each.name for each in answer.collectives]
+                    raise Diverges(told, Measured("kernels") if shown else None, ORDER)
 
     def keeps_nothing(self) -> None:
         """Where the program notes all that it holds, nothing else that a region's function made is alive on any rank."""
@@ -219,13 +240,23 @@ def on_rank(rank: int) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """A verdict that a script of a few lines cannot measure again."""
+    try:
+        yield
+    except Judged as judged:
+        judged.measured = None
+        raise
+
+
 def judge(check: Callable[[RankedCase], None], case: RankedCase, *, recomputes: bool, gradients: bool) -> Outcome:
     """Judge one case by one law."""
     try:
         check(case)
         one = case.ranks[0]
     except Judged as judged:
-        return Outcome(case.program, judged.verdict, judged.detail, "", judged.measured, 0, judged.cause)
+        return Outcome(case.program, judged.verdict, judged.detail, "", judged.measured, case.units, judged.cause)
     vacuous = ""
     if gradients and one.plain.error is not None:
         vacuous = f"plain raises {type(one.plain.error).__name__}"
@@ -235,4 +266,4 @@ def judge(check: Callable[[RankedCase], None], case: RankedCase, *, recomputes: 
         vacuous = NOTHING_RECOMPUTED
     elif gradients and one.blurred:
         vacuous = f"rounding alone may change half of a gradient, of {one.terms} terms"
-    return replace(Outcome(case.program, Verdict.AGREES, "", vacuous), units=one.units)
+    return replace(Outcome(case.program, Verdict.AGREES, "", vacuous), units=case.units)

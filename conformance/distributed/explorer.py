@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from conformance.distributed.answer import Answer, Task, WorldEnded
+import impls
+from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
 from conformance.distributed.case import RankedCase, judge
 from conformance.distributed.law import RankedLaw
 from conformance.distributed.limits import declared
@@ -20,6 +21,7 @@ from conformance.judging.judge import Outcome
 from conformance.judging.law import Law, Profile
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Verdict
+from conformance.meters.interruptions import Timeout
 from conformance.programs.nesting_switch import nesting
 from conformance.programs.sums import Comparable
 from impls import Implementation
@@ -27,6 +29,26 @@ from impls import Implementation
 LONGER = 4  # times the limit, for plain's second try
 SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller
 GRACE_OF_SMALLER = 0.2  # seconds that ranks get for their ends once another one has raised
+CONTROL = "nested"  # if it is declared to keep a law, else another that is
+
+
+def control_of(law: RankedLaw) -> Implementation | None:
+    """A built-in implementation that is declared to keep a law; None if there is none.
+
+    If a smaller program goes wrong under it, the program itself is wrong.
+    """
+    for one in map(impls.get, dict.fromkeys((CONTROL, *impls.names("checkpoint")))):
+        if Verdict(replace(one, known=declared(one)).expected(law.name, law.needs)) is Verdict.AGREES:
+            return one
+    return None
+
+
+def in_time(answers: list[Answer]) -> list[Answer]:
+    """Plain's answers. Raises WorldEnded if a limit ended one of them, which is nothing to compare with."""
+    for one in answers:
+        if isinstance(one.observation.error, Timeout):
+            raise WorldEnded(f"rank {one.rank}: {one.observation.error}", hangs=True)
+    return answers
 
 
 class RankedExplorer(Explorer):
@@ -54,12 +76,12 @@ class RankedExplorer(Explorer):
         if task in self.answers:
             return self.answers[task]
         try:
-            self.answers[task] = world.run(task)
+            self.answers[task] = in_time(world.run(task))
         except WorldEnded as ended:
             if not ended.hangs:
                 raise
             with world.limited(LONGER * world.seconds, world.grace):
-                self.answers[task] = world.run(task)
+                self.answers[task] = in_time(world.run(task))
         return self.answers[task]
 
     def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:
@@ -75,15 +97,18 @@ class RankedExplorer(Explorer):
         """By what programs are compared when one is to be shown: by their lines, and then by their text."""
         return program.source.count("\n"), len(program.source)
 
-    def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
-        assert isinstance(law, RankedLaw)
+    def case(self, law: RankedLaw, program: Comparable, implementation: Implementation) -> RankedCase:
+        """A case of a law, which runs once it is asked for what ranks did."""
         subject = self.found_as.get(implementation.name, implementation.name)
         world = self.worlds.of(law.ranks)
         plainly = functools.partial(self.plainly, world=world)
-        case = RankedCase(program, implementation, world.size, world.run, plainly, law.names, subject, law.options, law.counts)
+        return RankedCase(program, implementation, world.size, world.run, plainly, law.names, subject, law.options, law.counts)
+
+    def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
+        assert isinstance(law, RankedLaw)
         recomputes = law.recomputes and "recomputes" in implementation.capabilities
         check: Callable[[Any], None] = law.check
-        return judge(check, case, recomputes=recomputes, gradients=law.gradients)
+        return judge(check, self.case(law, program, implementation), recomputes=recomputes, gradients=law.gradients)
 
     def row(self, law: RankedLaw, implementation: Implementation, claims: Implementation | None = None) -> dict[str, Any]:
         """The row of a law, by the claims of that or another implementation."""
@@ -93,6 +118,29 @@ class RankedExplorer(Explorer):
         claims = claims or implementation
         result = self.hold(law, implementation, replace(claims, known=declared(claims)))
         return {**replace(result, program=None).row(), "program": self.script(result), "ranks": self.worlds.of(law.ranks).size}
+
+    def raised(self, law: RankedLaw, program: Comparable) -> list[type]:
+        """The types of what ranks raise with plain regions."""
+        return [type(one.observation.error) for one in self.case(law, program, impls.get("plain")).plain]
+
+    def shown(self, program: Smaller, result: Result, raised: list[type]) -> Outcome | None:
+        """What a smaller program shows of the fault of a result; None if it has not the fault, or goes wrong by itself.
+
+        It does if ranks raise something else with plain regions than is ``raised`` by the whole program, or if the control
+        does not agree on it.
+        """
+        law = result.law
+        assert isinstance(law, RankedLaw)
+        control = control_of(law)
+        try:
+            outcome = self.judge(law, program, result.implementation)
+            if (outcome.verdict, outcome.cause) != (result.verdict, result.cause) or self.raised(law, program) != raised:
+                return None
+            if control is None or control.name == result.implementation.name:
+                return outcome
+            return outcome if self.judge(law, program, control).verdict is Verdict.AGREES else None
+        except (Unjudged, ValueError):  # no verdict: it does not end with plain regions, or the law lacks something in it
+            return None
 
     def script(self, result: Result) -> str:
         """The script of a result; where programs are made smaller, with all left out that its fault does not need.
@@ -105,13 +153,7 @@ class RankedExplorer(Explorer):
         if result.program is None or result.measured is None or result.verdict is Verdict.HANGS or not shrinks:
             return script(result, world.size, options)
 
-        def shows(program: Smaller) -> Outcome | None:
-            try:
-                outcome = self.judge(result.law, program, result.implementation)
-            except (RuntimeError, ValueError):  # it is wrong with plain regions, too
-                return None
-            return outcome if outcome.verdict is result.verdict and outcome.cause == result.cause else None
-
+        shows = functools.partial(self.shown, result=result, raised=self.raised(result.law, result.program))
         before = program_in(self.earlier(result.law.name, result.implementation.name), result, options)
         known = [*([] if before is None else [before]), *self.smallest]
         with world.limited(SECONDS_OF_SMALLER, GRACE_OF_SMALLER):

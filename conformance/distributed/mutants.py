@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from conformance.distributed.law import FAMILY, LAWS, all_laws
+from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import Copy, Mutant
 
 Function = Callable[..., Any]
@@ -57,9 +58,20 @@ def recomputes_other_inputs_on_one_rank(copy: Copy) -> None:
     """On rank 1 a recomputation computes with inputs that are twice forward's."""
 
     def run(function: Function, args: tuple[Any, ...]) -> Any:
-        return function(*(2 * one if torch.is_tensor(one) and dist.get_rank() == 1 else one for one in args))
+        doubled = [one.data for one in args if torch.is_tensor(one) and one.is_floating_point() and dist.get_rank() == 1]
+        _scale(doubled, 2.0)  # where they are: another tensor in their place would be refused
+        try:
+            return function(*args)
+        finally:
+            _scale(doubled, 0.5)
 
     _again(copy, run)
+
+
+def _scale(tensors: list[torch.Tensor], factor: float) -> None:
+    with torch.no_grad():
+        for one in tensors:
+            one.mul_(factor)
 
 
 @_fault("nested.api", "collectives_inside_regions")
@@ -197,9 +209,23 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
 )
 
 
+# With which verdict a law catches its mutant, if that does not diverge.
+VERDICTS: Mapping[str, Verdict] = MappingProxyType(
+    {
+        "fsdp_inside_regions_that_are_given_a_leaf": Verdict.REFUSES,  # what is right
+        "ranks_issue_the_same_collectives": Verdict.HANGS,  # each rank waits in another collective
+    }
+)
+
+
 def catches(law: str) -> str:
     """The name, in this module, of the mutant that a law must catch; "" if none can break it."""
     return "" if law in UNBREAKABLE else SPECIAL.get(law, "recomputes_other_inputs_on_one_rank")
+
+
+def verdict(law: str) -> Verdict:
+    """The verdict with which a law catches its mutant."""
+    return VERDICTS.get(law, Verdict.DIVERGES)
 
 
 def names() -> list[str]:

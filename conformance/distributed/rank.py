@@ -105,7 +105,16 @@ def _answered(task: Task, rank: int) -> bytes:
         return pickle.dumps(traceback.format_exc())
 
 
-def _received(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
+def _imported(subject: str) -> bytes:
+    """Import what tasks will be about. Returns the text of the error with which that fails, "" if it does not."""
+    try:
+        impls.find(subject, "checkpoint")
+    except Exception:  # noqa: BLE001 - whatever it is, the judge ends with it
+        return pickle.dumps(traceback.format_exc())
+    return pickle.dumps("")
+
+
+def _received(connection: Connection, tasks: queue.SimpleQueue[Task | str]) -> None:
     """Receive tasks as they come; the rank ends with the judge, whatever it is executing."""
     try:
         while True:
@@ -117,18 +126,20 @@ def _received(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
 def serve(connection: Connection, traces: Path, caches: Sequence[Callable[[], object]]) -> None:
     """Run what the judge sends until it is gone, and now and then empty the caches."""
     store, rank, size = next(rendezvous("env://"))
-    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[Task | str] = queue.SimpleQueue()  # a text is a name of what comes next, to be imported
     with (traces / f"{rank}.txt").open("w", encoding="utf-8") as trace:
         threading.Thread(target=_received, args=(connection, tasks), daemon=True).start()
         connection.send((rank, size, os.getpid()))
         for number in range(sys.maxsize):
-            task = tasks.get()
+            while isinstance(task := tasks.get(), str):
+                connection.send_bytes(_imported(task))
             faulthandler.dump_traceback_later(task.seconds, file=trace)
             group = PrefixStore(f"program {number}", store)
             limit = timedelta(seconds=GROUP_SECONDS)
             dist.init_process_group("gloo", store=group, rank=rank, world_size=size, timeout=limit)
             group.set(f"ready {rank}", "")  # one that leaves while others still connect would end their ranks
             group.wait([f"ready {one}" for one in range(size)])
+            gc.disable()  # a lifetime that needs the collector is a fault that must show, and not by chance
             answer = _answered(task, rank)
             group.set(f"ended {rank}", "")
             with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves

@@ -40,11 +40,11 @@ ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Smaller:
-    """A smaller program: its text, with the sums and arguments of the whole one."""
+    """A smaller program: its text, with the sums and arguments of the whole one; None if these are not known."""
 
     source: str
     sums: Any
-    arguments: Any = ()
+    arguments: tuple[tuple[str, Any], ...] | None = None
 
 
 def script(result: Result, ranks: int, options: str = "") -> str:
@@ -84,8 +84,12 @@ def _tail(measured: Measured, result: Result) -> str:
 
 
 def program_in(script: str, result: Result, options: str = "") -> Smaller | None:
-    """The program of a script that an earlier run made of such a result; None if the script has none."""
-    return _smaller(script, binding(result.implementation, options), result)
+    """The program of a script that an earlier run made of such a result; None if the script has none.
+
+    Its arguments are not known, for a script does not say them, and those of the result may be others.
+    """
+    found = _smaller(script, binding(result.implementation, options), result)
+    return None if found is None else replace(found, arguments=None)
 
 
 def reduced(
@@ -98,7 +102,7 @@ def reduced(
     """
     for program in earlier:
         if (found := shows(program)) is not None:
-            return replace(result, program=program, measured=found.measured, detail=found.detail)
+            return _of(result, program, found)
     bound, best, tried = binding(result.implementation, options), result, 0
     improved = True
     while improved and tried < EVALUATIONS:
@@ -109,10 +113,15 @@ def reduced(
                 break
             smaller = _smaller(text, bound, result)
             if smaller is not None and (found := shows(smaller)) is not None:
-                best = replace(best, program=smaller, measured=found.measured, detail=found.detail)
+                best = _of(best, smaller, found)
                 improved = True
                 break
     return best
+
+
+def _of(result: Result, program: Smaller, found: Outcome) -> Result:
+    """The result with a smaller program, and what was found of that."""
+    return replace(result, program=program, measured=found.measured, detail=found.detail, units=found.units)
 
 
 def _one_a_line(result: Result, bound: str) -> str:
@@ -130,4 +139,4 @@ def _smaller(text: str, bound: str, whole: Result) -> Smaller | None:
         compile(source, "<smaller>", "exec")
     except (SyntaxError, ValueError):
         return None
-    return Smaller(source, whole.program.sums, getattr(whole.program, "arguments", ()))
+    return Smaller(source, whole.program.sums, getattr(whole.program, "arguments", None))

@@ -16,20 +16,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
+from typing import TypeVar
 
 from conformance.distributed import rank as rank_module
-from conformance.distributed.answer import Answer, Task, WorldEnded
+from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
 from conformance.rows.results_file import ROOT
 
 START_SECONDS = 300  # in which ranks import torch and its slowest modules
 GRACE = 2.0  # seconds after the limit in which a rank can write its stack
 END_SECONDS = 10  # in which the launcher ends after its ranks
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
+Received = TypeVar("Received")
 DEEP = 12  # frames that are shown of a rank that hangs, at most
 
 
@@ -44,6 +46,7 @@ class World:
         self._launcher: subprocess.Popen[bytes] | None = None
         self._ranks: dict[int, Connection] = {}
         self._pids: dict[int, int] = {}
+        self._imported = {""}  # what ranks have imported, by the names in tasks
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         atexit.register(self.close)
 
@@ -54,18 +57,28 @@ class World:
         self.close()
 
     def run(self, task: Task) -> list[Answer]:
-        """The answers of all ranks, in their order. Raises WorldEnded if one does not answer, or ends."""
+        """The answers of all ranks, in their order. Raises WorldEnded if one does not answer, or ends.
+
+        What a task is about is imported before its first program, so that an import that takes long is no program that hangs.
+        """
         if self._launcher is None:
             self._start()
         task = replace(task, seconds=self.seconds, grace=self.grace)
         try:
-            for connection in self._ranks.values():
-                with suppress(BrokenPipeError):  # what is read next tells that it has ended
-                    connection.send(task)
-            return self._answers()
+            if task.subject not in self._imported:
+                self._send(task.subject)
+                self._received(START_SECONDS, _is_imported)
+                self._imported.add(task.subject)
+            self._send(task)
+            return self._received(self.seconds, _loaded)
         except BaseException:
             self.close()
             raise
+
+    def _send(self, message: Task | str) -> None:
+        for connection in self._ranks.values():
+            with suppress(BrokenPipeError):  # what is read next tells that it has ended
+                connection.send(message)
 
     @contextmanager
     def limited(self, seconds: float, grace: float) -> Iterator[None]:
@@ -89,7 +102,7 @@ class World:
         if self._directory is not None:
             self._directory.cleanup()
         self._launcher = self._directory = None
-        self._ranks, self._pids = {}, {}
+        self._ranks, self._pids, self._imported = {}, {}, {""}
 
     @staticmethod
     def _end_launcher(launcher: subprocess.Popen[bytes]) -> None:
@@ -134,34 +147,34 @@ class World:
         while len(self._ranks) < self.size:
             if self._launcher.poll() is not None or time.monotonic() > end:
                 text = (path / "launcher.txt").read_text(errors="replace")
-                raise RuntimeError(f"the ranks did not start; torch.distributed.run says:\n{text[-6000:]}")
+                raise Unjudged(f"the ranks did not start\ntorch.distributed.run says:\n{text[-6000:]}")
             with suppress(TimeoutError):
                 connection = listener.accept()
                 rank, _, pid = connection.recv()
                 self._ranks[rank], self._pids[rank] = connection, pid
 
-    def _answers(self) -> list[Answer]:
-        """The answers of all ranks. Raises WorldEnded."""
+    def _received(self, seconds: float, read: Callable[[bytes], Received]) -> list[Received]:
+        """What all ranks send within a limit, in their order. Raises WorldEnded."""
         numbers = {connection: rank for rank, connection in self._ranks.items()}
-        found: dict[int, Answer] = {}
-        end = time.monotonic() + self.seconds + GRACE
+        found: dict[int, Received] = {}
+        end = time.monotonic() + seconds + GRACE
         while len(found) < self.size:
             waiting = [connection for connection, rank in numbers.items() if rank not in found]
             ready = wait(waiting, max(0.0, end - time.monotonic()))
             if not ready:
-                raise WorldEnded(self._standing([numbers[one] for one in waiting]), hangs=True)
+                raise WorldEnded(self._standing([numbers[one] for one in waiting], seconds), hangs=True)
             for connection in ready:
                 rank = numbers[connection]  # type: ignore[index]
                 try:
-                    found[rank] = _loaded(connection.recv_bytes())  # type: ignore[union-attr]
+                    found[rank] = read(connection.recv_bytes())  # type: ignore[union-attr]
                 except (EOFError, OSError):
                     raise WorldEnded(f"rank {rank} ended{self._status(rank)}", hangs=False) from None
         return [found[rank] for rank in range(self.size)]
 
-    def _standing(self, behind: Sequence[int]) -> str:
+    def _standing(self, behind: Sequence[int], seconds: float) -> str:
         """The stacks of ranks that have not answered."""
         assert self._directory is not None
-        told = [f"no answer in {self.seconds:g} seconds from {_ranks(behind)} of {self.size}"]
+        told = [f"no answer in {seconds:g} seconds from {_ranks(behind)} of {self.size}"]
         for rank in behind:
             text = (Path(self._directory.name) / f"{rank}.txt").read_text(errors="replace")
             frames = [f"  {one['file']}:{one['line']} in {one['name']}" for one in _FRAME.finditer(_main_thread(text))]
@@ -212,11 +225,18 @@ class Worlds:
         return self._there[size]
 
 
+def _is_imported(data: bytes) -> bool:
+    """Whether a rank has imported what it was told to. Raises Unjudged if that fails, though it can be imported here."""
+    if error := pickle.loads(data):
+        raise Unjudged(f"a rank could not import what is judged\n{error}")
+    return True
+
+
 def _loaded(data: bytes) -> Answer:
-    """An answer. Raises RuntimeError for a fault of the suite."""
+    """An answer. Raises Unjudged for a fault of the suite."""
     answer = pickle.loads(data)
     if not isinstance(answer, Answer):
-        raise RuntimeError(f"a rank could not run a program:\n{answer}")
+        raise Unjudged(f"a rank could not run a program\n{answer}")
     return answer
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import impls
+from conformance.distributed.answer import Unjudged
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, RankedLaw, all_laws
 from conformance.distributed.world import Worlds
@@ -24,6 +25,7 @@ from conformance.reproducers import script_files
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption, did_you_mean
 from conformance.rows.results_file import ROOT, Row, is_unexpected
+from conformance.runs import selection
 from impls import Implementation
 
 Say = Callable[[str], None]
@@ -44,16 +46,27 @@ class Choice:
     words: str | None = None
 
     def implementations(self) -> list[Implementation]:
-        """The implementations. Raises InvalidOption for one that is unknown, or of another kind."""
+        """The implementations. Raises InvalidOption for one that is unknown or of another kind, and for none."""
         if self.impl:
-            try:
-                return [impls.find(name, "checkpoint") for name in dict.fromkeys(self.impl)]
-            except ValueError as error:
-                raise InvalidOption(f"--impl: {error}") from error
+            return list(self.named().values())
         if self.peers:
-            return list(filter(None, map(_installed, impls.PEERS)))
+            if not (found := list(filter(None, map(_installed, impls.PEERS)))):
+                raise InvalidOption(f"--peers: none can be judged here{self._missing()}")
+            return found
         built = filter(None, map(_installed, impls.COMPILED))
         return [*(impls.get(name) for name in impls.names("checkpoint")), *built]
+
+    def named(self) -> dict[str, Implementation]:
+        """The implementations of ``impl``, by what was given. Ranks find one by its name, so each must have its own."""
+        try:
+            found = {name: impls.find(name, "checkpoint") for name in dict.fromkeys(self.impl)}
+        except ValueError as error:
+            raise InvalidOption(f"--impl: {error}") from error
+        try:
+            selection.refuse_names(found.items())
+        except ValueError as error:
+            raise InvalidOption(str(error)) from error
+        return found
 
     def claims(self, implementation: Implementation) -> Implementation:
         """The implementation by whose claims this one is judged."""
@@ -72,9 +85,14 @@ class Choice:
         laws, judged = all_laws(), self.implementations()
         found = [(law, one) for law in laws.values() for one in judged if _named(wanted, law.name, one.name)]
         if not found:
-            near = did_you_mean(wanted[0], laws) if wanted else ""
+            near = self._missing(wanted) or (did_you_mean(wanted[0], laws) if wanted else "")
             raise InvalidOption(f"-k {self.words!r} selects none of {len(laws)} laws that take ranks{near}")
         return found
+
+    def _missing(self, wanted: Sequence[str] = ()) -> str:
+        """What to add to a message: those of the peers, or of what has to be built, that cannot be judged here, and why."""
+        missing = selection.left_out(SimpleNamespace(peers=self.peers, impl=self.impl, device="cpu"))
+        return "".join(f"; {name}: {why}" for name, why in missing.items() if _named(wanted, name))
 
 
 def _installed(name: str) -> Implementation | None:
@@ -91,7 +109,10 @@ def _named(wanted: Sequence[str], *names: str) -> bool:
 
 
 def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path | None, say: Say) -> int:
-    """Judge. Returns the exit status: 0 if and only if every verdict is the declared one."""
+    """Judge. Returns the exit status: 0 if and only if every verdict is the declared one.
+
+    Raises InvalidOption, once the rows so far are written, if a pair cannot be judged: that is no verdict.
+    """
     if profile not in PROFILES:
         raise InvalidOption(f"--profile is {profile}; with --ranks, accepted are {', '.join(PROFILES)}")
     pairs = choice.pairs()
@@ -99,13 +120,18 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     started, rows, origin = time.monotonic(), list[dict[str, Any]](), measured_code.begin()
     is_whole = (choice, ranks, profile, seed, results) == (Choice(), DEFAULT_RANKS, "default", 0, None)
     with ends_when_asked(), Worlds(ranks) as worlds:
-        by_reference = {one.name: name for name, one in _by_reference(choice)}
+        by_reference = {one.name: name for name, one in choice.named().items() if one.name != name}
         explorer = RankedExplorer(worlds, PROFILES[profile], seed, by_reference, _published_script)
         try:
             for law, one in pairs:
                 rows.append(explorer.row(law, one, choice.claims(one)))
                 if is_unexpected(rows[-1]):
                     say(told(rows[-1]))
+        except Unjudged as error:
+            say(str(error))
+            what = str(error).partition("\n")[0]
+            left = f"{len(rows)} of {len(pairs)} verdicts are in {path}" if rows else "there is no verdict"
+            raise InvalidOption(f"{one.name} cannot be judged by law {law.name}: {what}; {left}") from error
         finally:
             if rows:
                 header = results_file.header(seed, profile, "cpu", origin.suite)
@@ -124,13 +150,6 @@ def _published_script(law: str, implementation: str) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-def _by_reference(choice: Choice) -> Iterator[tuple[str, Implementation]]:
-    """Implementations that ranks find by a name other than their own."""
-    for name in choice.impl:
-        if (found := impls.find(name, "checkpoint")).name != name:
-            yield name, found
 
 
 @contextmanager

@@ -148,7 +148,7 @@ def _refuse_contradictions(options: Any) -> None:
 
 
 def _refuse_confusing(one: Implementation, setting: Setting) -> None:
-    """Raise ValueError for known failures of laws that do not exist or judge another kind, and for a name that is in use."""
+    """Raise ValueError for known failures of laws that do not exist or judge another kind."""
     there = all_laws()
     for law in one.known:
         if law not in there:
@@ -158,9 +158,18 @@ def _refuse_confusing(one: Implementation, setting: Setting) -> None:
         if there[law].kind != one.kind:
             told = f"which judges kind {there[law].kind!r}; its own kind is {one.kind!r}"
             raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, {told}")
-    taken = one.name in {*impls.names(), *impls.COMPILED, *impls.PEERS} and setting.name != one.name
-    if taken and not setting.name.startswith("impls."):
-        raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, which is taken; give it another")
+
+
+def refuse_names(chosen: Iterable[tuple[str, Implementation]]) -> None:
+    """Raise ValueError for a name that two implementations have, or one that is in use; each comes after what was given."""
+    chosen = list(chosen)
+    if twice := [name for name, times in Counter(one.name for _, one in chosen).items() if times > 1]:
+        both = [given for given, one in chosen if one.name == twice[0]]
+        raise ValueError(f"--impl: {' and '.join(both)} are both called {twice[0]!r}; give one of them another name")
+    for given, one in chosen:
+        taken = one.name in {*impls.names(), *impls.COMPILED, *impls.PEERS} and given != one.name
+        if taken and not given.startswith("impls."):
+            raise ValueError(f"--impl {given}: its name is {one.name!r}, which is taken; give it another")
 
 
 def claims_of(one: Implementation, like: Implementation) -> Implementation:
@@ -208,9 +217,7 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     if apart:
         start_fork_server()
     found = [_found(one, apart.get(one.name)) for one in settings]
-    if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
-        both = [setting.name for setting, one in zip(settings, found, strict=True) if one.name == twice[0]]
-        raise ValueError(f"--impl: {' and '.join(both)} are both called {twice[0]!r}; give one of them another name")
+    refuse_names(zip(names, found, strict=True))
     for setting, one in zip(settings, found, strict=True):
         _refuse_confusing(one, setting)
     if options.like and all(one.declared for one in found):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.distributed.case import RankedCase
+from conformance.distributed.case import RankedCase, on_rank, unmeasured
 from conformance.distributed.law import ranked_law
 from conformance.distributed.laws.parameters import SUMS
 from conformance.distributed.programs import recovery, units
@@ -67,13 +67,29 @@ def test_masks_of_dtensors_are_replayed(case: RankedCase) -> None:
 )
 def test_an_error_on_one_rank_is_raised_there(case: RankedCase) -> None:
     """An error in a region on one rank, in forward or in recomputation, is raised there; the others come back."""
-    drawn = dict(case.program.arguments)  # type: ignore[attr-defined]  # programs written by hand say what they are made of
-    due = Measured("raises", (("rank", drawn["on"]),))
-    raised = {answer.rank: answer.observation.error for answer in case.seen}
-    if not isinstance(raised[drawn["on"]], ArithmeticError):
-        raise Diverges(f"rank {drawn['on']} is to raise the error of its region; raised is {raised}", due)
-    if drawn["exchange"] == "after" and any(one is None for one in raised.values()):
-        raise Diverges(f"a rank that waits for rank {drawn['on']} went on: {raised}", None)
+    drawn = case.arguments
+    on, waits = drawn["on"], drawn["exchange"] != "no"  # an exchange before the error waits in backward, which has it again
+    raised = {one: case.ranks[one].answer.observation.error for one in range(case.size)}
+    if not isinstance(raised[on], ArithmeticError):
+        due = Measured("raises", (("rank", on),))
+        raise Diverges(f"rank {on} is to raise the error of its region; raised is {raised}", due)
+    if waits and any(one is None for one in raised.values()):
+        raise Diverges(f"a rank that waits for rank {on} went on: {raised}", None)
+    with unmeasured():  # a script compares with plain, and would take the error that is due for the fault
+        for rank in range(case.size):
+            if waits or rank == on:
+                _up_to_its_error(case, rank)
+            else:
+                with on_rank(rank):
+                    case.ranks[rank].equals_plain()
+
+
+def _up_to_its_error(case: RankedCase, rank: int) -> None:
+    """A rank that raises notes before what plain does: all but gradients, which come last."""
+    case.noted_as_plain(rank)
+    seen = case.ranks[rank].answer.observation
+    if lacking := [label for label in case.plain[rank].observation.notes if label not in {*seen.notes, "gradients"}]:
+        raise Diverges(f"rank {rank} raises {seen.error!r} before it notes {lacking[0]!r}")
 
 
 @for_readers("advanced", "wrong state", "FSDP2, exception, unsharded, out of memory")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.distributed.answer import Task, WorldEnded
+from conformance.distributed.answer import Task, Unjudged, WorldEnded
 from conformance.distributed.rank import PROGRAMS_A_CACHE
 from conformance.distributed.world import World
 from conformance.rows.results_file import ROOT
@@ -34,6 +34,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 {HEAD}    mesh, x = dist.init_device_mesh(device, (dist.get_world_size(),)), torch.ones(1, 1, 4, 4)
     with context_parallel(mesh, buffers=[x], buffer_seq_dims=[2]), sdpa_kernel(SDPBackend.MATH):
         torch.nn.functional.scaled_dot_product_attention(x, x, x)
+"""
+CYCLE = f"""import weakref
+{HEAD}    class Held:
+        pass
+    one = Held()
+    one.itself, there = one, weakref.ref(one)
+    del one
+    many = [[number] for number in range(100_000)]
+    note('is there', there() is not None)
 """
 GROUPS = f"{HEAD}    held = [dist.new_group(), dist.group.WORLD]\n    held.append(held)\n    dist.barrier(held[0])\n"
 
@@ -83,6 +92,25 @@ def test_no_threads_are_left_of_groups_that_torch_keeps(world: World) -> None:
     for _ in range(2 * PROGRAMS_A_CACHE):
         world.run(Task(CONTEXT, ""))
     assert max(threads(world)) < max(before) + 3 * (PROGRAMS_A_CACHE + 1)  # three threads a group, and one may still end
+
+
+def test_a_cycle_of_a_program_is_not_collected_while_it_runs(world: World) -> None:
+    assert [answer.observation.notes["is there"] for answer in world.run(Task(CYCLE, ""))] == [True, True]
+
+
+def test_an_import_that_takes_long_is_no_program_that_hangs(world: World, tmp_path: Path) -> None:
+    (tmp_path / "imported_slowly.py").write_text("import time\ntime.sleep(8)\nfrom impls.nested import checkpoint\n")
+    with world.limited(4.0, 0.2):  # and GRACE, in which all ranks must have answered
+        world.run(Task(f"import sys\n{HEAD}    sys.path.insert(0, {str(tmp_path)!r})\n", ""))
+        (answer, _) = world.run(Task(EXCHANGES, "imported_slowly:checkpoint"))
+    assert answer.observation.error is None
+    assert answer.observation.calls.total() == 2
+
+
+def test_an_import_that_fails_is_no_verdict(world: World) -> None:
+    with pytest.raises(Unjudged, match=r"a rank could not import what is judged\n(.|\n)*no_such_module"):
+        world.run(Task(SUMS, "no_such_module:checkpoint"))
+    assert sums(world) == [3.0, 3.0]
 
 
 def test_a_rank_that_waits_for_one_that_raised_comes_back(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,18 +13,25 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.distributed.answer import Answer, Task, WorldEnded
+from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
+from conformance.distributed.case import RankedCase
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, all_laws
+from conformance.distributed.script import Smaller
 from conformance.distributed.world import Worlds
+from conformance.judging.judge import Observation
+from conformance.meters.interruptions import Timeout
 from conformance.page import page
+from conformance.programs.sums import DEFAULT
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.provenance.staleness import Now
 from conformance.ranked_runs import command
 from conformance.reports import report
 from conformance.reports.editions import editions, entries
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import read, write
+from impls import Peer
 from tests.support.generated_pages import write_places
 from tests.support.synthetic_results import HEADER, ROWS, row
 
@@ -69,6 +77,26 @@ def test_plain_gets_more_time_on_a_machine_that_is_held_up() -> None:
     for _ in range(2):
         assert explorer.plainly(Task("", ""), world) == []  # type: ignore[arg-type]
     assert (world.limits, world.seconds) == ([15.0, 60.0], 15.0)
+
+
+@pytest.mark.parametrize("limits", [[15.0], [15.0, 60.0]])
+def test_what_a_limit_ended_is_no_answer_of_plain(limits: list[float]) -> None:
+    explorer, world = RankedExplorer(Worlds(2), PROFILES["quick"], 0), Slow()
+    late = [Answer(0, Observation()), Answer(1, Observation(error=Timeout("no answer in 60 seconds")))]
+
+    def run(_: Task) -> list[Answer]:
+        world.limits.append(world.seconds)
+        return late if world.seconds in limits else late[:1]
+
+    world.run = run  # type: ignore[method-assign]
+    plainly = partial(explorer.plainly, world=world)  # type: ignore[arg-type]
+    case = RankedCase(Smaller("", DEFAULT), impls.get("nested"), 2, run, plainly, frozenset(), "")
+    if len(limits) == 1:
+        assert case.plain == late[:1]
+    else:
+        with pytest.raises(Unjudged, match="does not end with plain regions: rank 1: no answer in 60 seconds"):
+            case.plain  # noqa: B018 - it raises
+    assert world.limits == [15.0, 60.0]
 
 
 @pytest.fixture
@@ -135,6 +163,52 @@ def test_what_is_not_as_declared_is_not_published(root: Path, monkeypatch: pytes
     monkeypatch.setattr(Explorer, "row", lambda *of: made(*of) | {"expected": "refuses"})
     assert command.judge(command.Choice(), ranks=2, profile="default", seed=0, results=None, say=lambda _: None) == 1
     assert not (root / "results" / "distributed-cpu.jsonl").exists()
+
+
+def test_two_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impls, "find", lambda *_: replace(impls.get("nested"), name="frank"))
+    with pytest.raises(InvalidOption, match="--impl: a:x and a:y are both called 'frank'; give one of them another name"):
+        command.Choice(impl=["a:x", "a:y", "a:x"]).pairs()
+
+
+def test_a_name_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impls, "find", lambda *_: impls.get("nested"))
+    with pytest.raises(InvalidOption, match="--impl a:x: its name is 'nested', which is taken; give it another"):
+        command.Choice(impl=["a:x"]).pairs()
+
+
+GONE = "gone: it needs gone-1, which is not installed here"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (None, f"--peers: none can be judged here; {GONE}"),
+        ("gone", f"-k 'gone' selects none of {len(all_laws())} laws .*; {GONE}"),
+    ],
+)
+def test_peers_that_are_not_installed_are_told(words: str | None, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {} if words is None else {"torch-selective": impls.PEERS["torch-selective"]}
+    monkeypatch.setattr(impls, "PEERS", there | {"gone": Peer("checkpoint", "gone", "no_such_package", "gone-1")})
+    with pytest.raises(InvalidOption, match=told):
+        command.Choice(peers=True, words=words).pairs()
+
+
+def test_what_cannot_be_judged_ends_the_run_with_the_rows_so_far(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Callable[..., dict[str, Any]] = Explorer.row
+
+    def row_of(explorer: Explorer, law: Any, one: Any, claims: Any) -> dict[str, Any]:
+        if one.name == "reentrant":
+            raise Unjudged("the ranks did not start\ntorch.distributed.run says:\nno port")
+        return made(explorer, law, one, claims)
+
+    monkeypatch.setattr(Explorer, "row", row_of)
+    told: list[str] = []
+    what = f"reentrant cannot be judged by law {LAW}: the ranks did not start; 2 of "
+    with pytest.raises(InvalidOption, match=f"^{what}[^\n]*$"):
+        command.judge(command.Choice(), ranks=2, profile="quick", seed=0, results=root / "rows.jsonl", say=told.append)
+    assert told == ["the ranks did not start\ntorch.distributed.run says:\nno port"]
+    assert [one["impl"] for one in read(root / "rows.jsonl").rows] == ["plain", "legacy"]
 
 
 def test_published_verdicts_have_a_table_and_commands_of_their_own(root: Path) -> None:

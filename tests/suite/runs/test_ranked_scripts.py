@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import impls
-from conformance.distributed.law import all_laws
+from conformance.distributed.answer import Answer, Task
+from conformance.distributed.explorer import RankedExplorer, control_of
+from conformance.distributed.law import PROFILES, all_laws
 from conformance.distributed.script import EVALUATIONS, Smaller, program_in, reduced, script
-from conformance.judging.judge import Outcome
+from conformance.distributed.world import Worlds
+from conformance.judging.judge import Observation, Outcome
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Measured, Verdict
 from conformance.programs.sums import DEFAULT
@@ -80,3 +84,71 @@ def test_a_program_that_no_longer_shows_the_fault_is_not_taken() -> None:
 @pytest.mark.parametrize("text", ["", "no Python(", "from torch.utils.checkpoint import checkpoint\n\nprint(1)\n"])
 def test_a_text_without_a_program_has_none(text: str) -> None:
     assert program_in(text, replace(WHOLE, detail="")) is None
+
+
+class Explorer(RankedExplorer):
+    """Plain raises without x5; the control has a fault, too, without x7; what is judged has one as long as x3 is there."""
+
+    def __init__(self, earlier: str = "") -> None:
+        super().__init__(Worlds(2), PROFILES["default"], 0, earlier=lambda law, implementation: earlier)
+
+    def plainly(self, task: Task, world: Any) -> list[Answer]:
+        return [Answer(rank, Observation(error=None if "x5 =" in task.source else ValueError())) for rank in range(2)]
+
+    def judge(self, _: Any, program: Any, implementation: impls.Implementation) -> Outcome:
+        is_wrong = "x3 =" in program.source if implementation.name != "nested" else "x7 =" not in program.source
+        return replace(WRONG, program=program) if is_wrong else Outcome(program, Verdict.AGREES)
+
+
+WRONG = Outcome(program(), Verdict.DIVERGES, detail="smaller", measured=Measured("calls", (("calls", 2),)))
+
+
+def left(text: str) -> list[str]:
+    return [line for line in LINES if line in text]
+
+
+def test_plain_and_the_control_are_right_on_a_smaller_program() -> None:
+    assert left(Explorer().script(WHOLE)) == [LINES[3], LINES[5], LINES[7]]
+
+
+def test_what_the_control_has_no_part_in_is_left_out_where_it_is_judged_itself() -> None:
+    class Same(Explorer):
+        def judge(self, _: Any, program: Any, implementation: impls.Implementation) -> Outcome:
+            return super().judge(_, program, WHOLE.implementation)
+
+    assert left(Same().script(replace(WHOLE, implementation=impls.get("nested")))) == [LINES[3], LINES[5]]
+
+
+@pytest.mark.parametrize("kept", [(3, 5), (3, 7)])
+def test_an_earlier_program_on_which_plain_or_the_control_is_wrong_is_not_taken(kept: tuple[int, ...]) -> None:
+    earlier = script(replace(WHOLE, program=program(*(LINES[one] for one in kept))), 2)
+    assert left(Explorer(earlier).script(WHOLE)) == [LINES[3], LINES[5], LINES[7]]
+
+
+def test_the_control_is_declared_to_keep_the_law() -> None:
+    found = {name: control_of(law) for name, law in all_laws().items()}
+    assert found[LAW.name] is impls.get("nested")
+    beside = found["statistics_over_ranks_are_updated_once"]
+    assert beside is not None
+    assert beside.name == "plain"
+
+
+def test_a_scripts_program_is_not_judged_with_what_another_one_was_made_with() -> None:
+    whole = replace(WHOLE, program=replace(program(*LINES), arguments=(("on", 0),)), implementation=impls.get("nested"))
+    before = program_in(script(whole, 2), whole)
+    assert before is not None
+
+    class Reading(Explorer):
+        def judge(self, _: Any, program: Any, implementation: impls.Implementation) -> Outcome:
+            return replace(WRONG, detail=str(self.case(LAW, program, implementation).arguments))
+
+    explorer = Reading()
+    raised = explorer.raised(LAW, before)
+    with pytest.raises(ValueError, match="the program does not say what it was made with"):
+        explorer.judge(LAW, before, whole.implementation)
+    assert explorer.shown(before, whole, raised) is None
+    smaller = reduced(whole, "", Shows()).program
+    assert isinstance(smaller, Smaller)
+    shown = explorer.shown(replace(before, arguments=smaller.arguments), whole, raised)
+    assert shown is not None
+    assert shown.detail == "{'on': 0}"
