@@ -58,7 +58,9 @@ def script(result: Result, ranks: int, options: str = "") -> str:
     text = "\n".join(line for line in result.program.source.splitlines() if line not in HEAD).strip("\n")
     tail = _tail(result.measured or Measured(), result)
     used = dotted_names(f"{bound}\n{text}\n{tail}")
-    modules = sorted({"os", "sys", *(name for name in ("collections", "contextlib", "faulthandler", "functools") if name in used)})
+    modules = sorted(
+        {"os", "sys", *(name for name in ("collections", "contextlib", "faulthandler", "functools") if name in used)}
+    )
     begin = [head, *told, f"import {', '.join(modules)}", HOOK, *HEAD, bound]
     return laid_out("\n".join(begin) + f"\n\n{text}\n\n{tail}")
 
