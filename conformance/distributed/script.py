@@ -22,6 +22,7 @@ from conformance.reproducers.script import HOOK, binding
 from conformance.reproducers.script_syntax import dotted_names, parts
 
 HEAD = ("import torch", "import torch.distributed as dist")
+MOST_LINES = 45  # of a script
 EVALUATIONS = 60  # smaller programs that are tried at most
 HANG_SECONDS = 30
 UNMEASURED = "# The law measures more than this script does, which compares what the program notes. What was found:\n"
@@ -100,13 +101,14 @@ def reduced(
     """The result with the smallest program that still ``shows`` the fault, of those that leaving something out gives.
 
     What ``shows`` gives says what is due of the smaller program, None that it has not the fault. If one does that was found
-    ``earlier``, for another implementation or in another run, that is taken.
+    ``earlier``, for another implementation or in another run, that is taken; if its script is too long, it is made smaller.
     """
+    bound, best, tried = binding(result.implementation, options), result, 0
     for program in earlier:
         if (found := shows(program)) is not None:
-            return _of(result, program, found)
-    bound, best, tried = binding(result.implementation, options), result, 0
-    improved = True
+            best = _of(result, program, found)
+            break
+    improved = best is result or len(script(best, 2, options).splitlines()) > MOST_LINES
     while improved and tried < EVALUATIONS:
         improved = False
         assert best.program is not None

@@ -12,7 +12,7 @@ import impls
 from conformance.distributed.answer import Answer, Task
 from conformance.distributed.explorer import RankedExplorer, control_of
 from conformance.distributed.law import PROFILES, all_laws
-from conformance.distributed.script import EVALUATIONS, Smaller, program_in, reduced, script
+from conformance.distributed.script import EVALUATIONS, MOST_LINES, Smaller, program_in, reduced, script
 from conformance.distributed.world import Worlds
 from conformance.judging.judge import Observation, Outcome
 from conformance.judging.result import Result
@@ -71,6 +71,15 @@ def test_the_program_of_an_earlier_script_is_taken_while_it_shows_the_fault() ->
     shows, source = Shows(), before.source
     assert reduced(WHOLE, "", shows, [before]).program == before
     assert shows.tried == [source]
+
+
+def test_an_earlier_program_whose_script_is_too_long_is_made_smaller() -> None:
+    shows = Shows()
+    many = [line.replace("torch.ones", f"{'long ' * 18 + str(number)!r}, torch.ones") for number in range(5) for line in LINES]
+    found = reduced(WHOLE, "", shows, [program(*many, LINES[3])])
+    assert shows.tried[0].count("\n") > MOST_LINES
+    assert found.program is not None
+    assert found.program.source.count("\n") < shows.tried[0].count("\n")
 
 
 def test_a_program_that_no_longer_shows_the_fault_is_not_taken() -> None:
