@@ -10,6 +10,7 @@ import faulthandler
 import functools
 import gc
 import importlib
+import operator
 import os
 import pickle
 import queue
@@ -40,21 +41,24 @@ ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  #
 # What takes long to import is imported before the first limit.
 SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
 PROGRAMS_A_CACHE = 10  # programs for which the caches are kept, without which programs with DTensors take twice as long
+CACHES_OF_MESHES = (
+    ("debug", "_clear_sharding_prop_cache"),
+    ("_redistribute", "clear_redistribute_planner_cache"),
+    # context_parallel puts functions back, and keeps those that it had in their place.
+    ("experimental._context_parallel._attention", "_replaced_functions.clear"),
+)
 GROUP_SECONDS = 3600  # far above a task's limit: it is the judge that finds a rank that hangs
 
 
 def caches_of_meshes() -> list[Callable[[], object]]:
     """What empties the caches in which torch keeps meshes: these hold groups, and so the threads of gloo, without end."""
-    from torch.distributed.tensor import _redistribute, debug
-    from torch.distributed.tensor.experimental._context_parallel import _attention
-
     cached = [one for one in gc.get_objects() if type(one) is functools._lru_cache_wrapper]
-    return [
-        *(one.cache_clear for one in cached if (one.__module__ or "").startswith("torch.distributed.")),
-        debug._clear_sharding_prop_cache,
-        _redistribute.clear_redistribute_planner_cache,
-        _attention._replaced_functions.clear,  # context_parallel puts functions back, and keeps those it had in their place
-    ]
+    found: list[Callable[[], object]]
+    found = [one.cache_clear for one in cached if (one.__module__ or "").startswith("torch.distributed.")]
+    for module, name in CACHES_OF_MESHES:
+        with suppress(ModuleNotFoundError, AttributeError):  # a release of torch without this cache
+            found.append(operator.attrgetter(name)(importlib.import_module(f"torch.distributed.tensor.{module}")))
+    return found
 
 
 class _Text:

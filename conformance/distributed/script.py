@@ -17,12 +17,11 @@ from conformance.judging.verdicts import Measured
 from conformance.programs.program import WIDTH
 from conformance.programs.syntax import identifiers
 from conformance.reproducers.embedding import Embedding
-from conformance.reproducers.reduction_steps import laid_out, smaller_ones
+from conformance.reproducers.reduction_steps import MOST, laid_out, smaller_ones
 from conformance.reproducers.script import HOOK, binding
 from conformance.reproducers.script_syntax import dotted_names, parts
 
 HEAD = ("import torch", "import torch.distributed as dist")
-MOST_LINES = 45  # of a script
 EVALUATIONS = 60  # smaller programs that are tried at most
 HANG_SECONDS = 30
 UNMEASURED = "# The law measures more than this script does, which compares what the program notes. What was found:\n"
@@ -108,7 +107,7 @@ def reduced(
         if (found := shows(program)) is not None:
             best = _of(result, program, found)
             break
-    improved = best is result or len(script(best, 2, options).splitlines()) > MOST_LINES
+    improved = best is result or len(script(best, 2, options).splitlines()) > MOST
     while improved and tried < EVALUATIONS:
         improved = False
         assert best.program is not None

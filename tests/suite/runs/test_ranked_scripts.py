@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.nn.functional import all_reduce
+from torch.utils.checkpoint import checkpoint
 
 import impls
+from conformance.distributed import script_endings
 from conformance.distributed.answer import Answer, Task
 from conformance.distributed.explorer import RankedExplorer, control_of
 from conformance.distributed.law import PROFILES, all_laws
-from conformance.distributed.script import EVALUATIONS, MOST_LINES, Smaller, program_in, reduced, script
+from conformance.distributed.script import EVALUATIONS, Smaller, program_in, reduced, script
 from conformance.distributed.world import Worlds
 from conformance.judging.judge import Observation, Outcome
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Measured, Verdict
 from conformance.programs.sums import DEFAULT
+from conformance.reproducers.reduction_steps import MOST
 
 LAW = all_laws()["ddp_with_shared_weights"]
 LINES = tuple(f"    x{number} = torch.ones({number})" for number in range(9))
@@ -77,7 +84,7 @@ def test_an_earlier_program_whose_script_is_too_long_is_made_smaller() -> None:
     shows = Shows()
     many = [line.replace("torch.ones", f"{'long ' * 18 + str(number)!r}, torch.ones") for number in range(5) for line in LINES]
     found = reduced(WHOLE, "", shows, [program(*many, LINES[3])])
-    assert shows.tried[0].count("\n") > MOST_LINES
+    assert shows.tried[0].count("\n") > MOST
     assert found.program is not None
     assert found.program.source.count("\n") < shows.tried[0].count("\n")
 
@@ -161,3 +168,19 @@ def test_a_scripts_program_is_not_judged_with_what_another_one_was_made_with() -
     shown = explorer.shown(replace(before, arguments=smaller.arguments), whole, raised)
     assert shown is not None
     assert shown.detail == "{'on': 0}"
+
+
+@pytest.mark.parametrize(("due", "status"), [({"allreduce": 1}, False), ({}, True), ({"allreduce": 2}, True)])
+def test_a_script_counts_what_recomputations_issue(due: dict[str, int], status: bool) -> None:
+    def run(checkpoint: Any, note: Any, device: str) -> None:
+        x = all_reduce(torch.ones(2, requires_grad=True) * 1)  # outside of the region, which counts nothing
+        checkpoint(lambda h: all_reduce(h.sin()).exp(), x).sum().backward()
+
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            script_endings.recomputed(run, functools.partial(checkpoint, use_reentrant=False), due)
+    finally:
+        dist.destroy_process_group()
+    assert ended.value.code is status

@@ -286,12 +286,12 @@ def options(checkpoint: Any, note: Any, device: str, *, backend: str, option: st
     note("seen call", twice(torch.compile(step, backend=backend, fullgraph=True)))
 
 
-def not_replayed(checkpoint: Any, note: Any, device: str, *, backend: str) -> None:
+def not_replayed(checkpoint: Any, note: Any, device: str, *, backend: str, option: str) -> None:
     """Dropout without replay draws other numbers in the recomputation, in a graph as eagerly."""
     p = torch.randn(3, 3, device=device, requires_grad=True)
 
     def step(h):
-        return checkpoint(lambda h: torch.nn.functional.dropout(h, 0.5), h, preserve_rng_state=False)
+        return checkpoint(lambda h: torch.nn.functional.dropout(h, 0.5), h, **{option: False})
 
     def seeded(run):
         torch.manual_seed(1)
@@ -307,7 +307,7 @@ def not_replayed(checkpoint: Any, note: Any, device: str, *, backend: str) -> No
     note("seen call", seeded(torch.compile(step, backend=backend, fullgraph=True)))
 
 
-def not_stopped(checkpoint: Any, note: Any, device: str, *, backend: str) -> None:
+def not_stopped(checkpoint: Any, note: Any, device: str, *, backend: str, option: str) -> None:
     """Without early stop a region runs again to its end, in a graph as eagerly."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -319,7 +319,7 @@ def not_stopped(checkpoint: Any, note: Any, device: str, *, backend: str) -> Non
             return func(*args, **(kwargs or {}))
 
     def step(h):
-        return checkpoint(lambda h: h.sin().exp().clone(), h, early_stop=False)
+        return checkpoint(lambda h: h.sin().exp().clone(), h, **{option: False})
 
     def counted(run):
         y = run(p)
