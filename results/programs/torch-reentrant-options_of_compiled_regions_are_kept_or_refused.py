@@ -10,7 +10,7 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(3, 3, device=device, requires_grad=True)
     def step(h):
-        return checkpoint(lambda h: torch.nn.functional.dropout(h, 0.5), h, preserve_rng_state=False)
+        return checkpoint(lambda h: torch.nn.functional.dropout(h, 0.5), h, **{'preserve_rng_state': False})
     def seeded(run):
         torch.manual_seed(1)
         p.grad, y = (None, run(p))
