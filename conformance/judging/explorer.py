@@ -29,6 +29,8 @@ from conformance.programs.sums import Comparable
 from conformance.rows import results_file
 from impls import Implementation, Kind
 
+CASES_BEFORE_REFUSED = 20  # of a law that is expected to be kept, where too few prove anything because calls were refused
+
 
 def _claimed(claims: Implementation) -> tuple[Any, ...]:
     """The claims that programs may depend on."""
@@ -189,6 +191,9 @@ class Explorer:
             outcomes = self.outcomes(law, judged, claims)
             settled = self.settled(law, claims, outcomes)
             expected = Verdict(claims.expected(law.name, law.needs))
+            if settled is not outcomes and expected is Verdict.AGREES:
+                outcomes = self.until_proven(law, judged, claims)
+                settled = self.settled(law, claims, outcomes)
             if self.profile.patience and implementation.declared and _worst(settled).severity < expected.severity:
                 outcomes = settled = self.patiently(law, judged, claims, expected)
             shown, worst = _witness(settled), _worst(settled)
@@ -246,26 +251,51 @@ class Explorer:
         """
         limit = claims.known.get(law.name)
         patience = self.profile.patience if limit else self.profile.patience / 10  # else a capability is missing
-        times = max(1.0, patience / (self.profile.cases * law.effort))
-        judged: dict[str, Outcome] = {}
+        seeds = (None,) if limit is None or limit.seed is None else (limit.seed, None)
+        self.found = []
+        self.judge_until(
+            lambda found: _worst(found).severity >= expected.severity, law, implementation, claims, patience, seeds
+        )
+        return self.found
 
-        class Shown(Exception):
+    def until_proven(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
+        """The outcomes of more cases, up to the first that makes proof enough: a law may be about programs of which some are
+        refused, and the few that a short profile draws may all be of those."""
+        floor = self.floor(law, claims)
+        self.judge_until(
+            lambda found: sum(not one.vacuous for one in found) >= floor, law, implementation, claims, CASES_BEFORE_REFUSED
+        )
+        return self.found
+
+    def judge_until(
+        self,
+        enough: Callable[[list[Outcome]], bool],
+        law: Law,
+        implementation: Implementation,
+        claims: Implementation,
+        cases: float,
+        seeds: tuple[int | None, ...] = (None,),
+    ) -> None:
+        """Add the outcomes of up to so many cases, with each seed, to those that were found, up to where they are enough."""
+        times = max(1.0, cases / (self.profile.cases * law.effort))
+        judged = {outcome.program.source for outcome in self.found}
+
+        class Enough(Exception):
             pass
 
         def use(program: Comparable) -> None:
             if program.source not in judged:
-                judged[program.source] = self.judge(law, program, implementation)
-            if judged[program.source].verdict.severity >= expected.severity:
-                raise Shown
+                judged.add(program.source)
+                self.found.append(self.judge(law, program, implementation))
+            if enough(self.found):  # also if Hypothesis repeats the program, to see whether it raises again
+                raise Enough
 
-        for seed in (None,) if limit is None or limit.seed is None else (limit.seed, None):
+        for seed in seeds:
             self.latest = times, seed
             try:
                 self.draw(law, claims, use, times=times, seed=seed)
-            except Shown:
+            except Enough:
                 break
-        self.found = list(judged.values())
-        return self.found
 
     def size(self, program: Comparable, law: Law) -> tuple[int, int]:
         """The key by which the smallest program is chosen."""

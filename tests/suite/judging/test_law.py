@@ -14,6 +14,7 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Case
 from conformance.judging.law import Law, Profile
 from conformance.judging.result import Result
+from conformance.judging.verdicts import Refuses
 from conformance.programs.strategies import named, programs
 from impls import Implementation, Known, get
 from impls.nested import checkpoint as nested
@@ -128,3 +129,26 @@ def test_a_rare_limit_is_looked_for_under_the_seed_that_it_names() -> None:
     assert judged(5).as_declared
     assert not judged(None).as_declared
     assert not judged(6).as_declared
+
+
+@pytest.mark.parametrize(("refused", "verdict"), [(range(8), "agrees"), (range(9), "refuses")])
+def test_a_law_is_refused_only_if_no_case_of_many_is_taken(refused: range, verdict: str) -> None:
+    def kept_or_refused(case: Case) -> None:
+        try:
+            case.equals_plain()
+        except Refuses as refusal:
+            case.refusal = refusal.detail
+
+    def refusing(function: Any, x: torch.Tensor, number: int) -> Any:
+        if number in refused:
+            raise RuntimeError("no recomputation takes this number")
+        return nested(function, x, number)
+
+    law = Law("made", "family", "It holds.", kept_or_refused, named(_numbered, number=st.integers(0, 8)), floor=1)
+    one = Implementation("open", refusing, capabilities=NESTED.capabilities)
+    explorer = Explorer("cpu", replace(PROFILE, cases=1), 0)
+    first = explorer.programs(law, one)
+    assert [dict(program.arguments)["number"] in refused for program in first] == [True], "the one case of the profile is refused"
+    result = explorer.hold(law, one, one)
+    assert result.verdict.value == verdict
+    assert 1 < result.cases <= 9
