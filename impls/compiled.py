@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import torch.utils.checkpoint
 
-from impls.torch_private import SelectivePolicyContext, run_frames_untraced
+from impls.torch_private import SelectiveForward, SelectiveRecomputation, run_frames_untraced
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -89,9 +89,10 @@ def _bind(function: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[...,
 def _policies(context_fn: Callable[[], Contexts]) -> Contexts:
     """The contexts, which are asked for as the graph is compiled, if they are a selective policy's."""
     contexts = context_fn()
-    if not isinstance(contexts[0], SelectivePolicyContext):
-        raise NotImplementedError(
-            f"context_fn gives {contexts[0]!r}, which is no selective policy, and torch.compile would enter it as it compiles, "
-            f"never as the region runs. {_INSTEAD}"
-        )
+    for context, kind in zip(contexts, (SelectiveForward, SelectiveRecomputation), strict=True):
+        if not isinstance(context, kind):
+            raise NotImplementedError(
+                f"context_fn gives {context!r}, which is no selective policy, and torch.compile would enter it as it compiles, "
+                f"or not at all, and never as the region runs. {_INSTEAD}"
+            )
     return contexts

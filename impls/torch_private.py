@@ -69,8 +69,9 @@ try:
     # What ends a recomputation by torch.utils.checkpoint early, and passes through what runs inside: no error of the program.
     StopRecomputationError: type[Exception] = torch.utils.checkpoint._StopRecomputationError
 
-    # The forward context of create_selective_checkpoint_contexts, the only contexts of a checkpoint that torch.compile knows.
-    SelectivePolicyContext: type[TorchDispatchMode] = torch.utils.checkpoint._CachingTorchDispatchMode
+    # What create_selective_checkpoint_contexts gives for forward and for recomputation; of contexts torch.compile knows these.
+    SelectiveForward: type[TorchDispatchMode] = torch.utils.checkpoint._CachingTorchDispatchMode
+    SelectiveRecomputation: type[TorchDispatchMode] = torch.utils.checkpoint._CachedTorchDispatchMode
     # How torch.compile takes the frames of a function's code. torch.compiler.disable would keep them out of graphs as well, and
     # costs a call each time.
     _set_frame_strategy = torch._C._dynamo.eval_frame.set_code_exec_strategy

@@ -259,8 +259,10 @@ class Explorer:
         return self.found
 
     def until_proven(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
-        """The outcomes of more cases, up to the first that makes proof enough: a law may be about programs of which some are
-        refused, and the few that a short profile draws may all be of those."""
+        """The outcomes of more cases, up to the first that makes proof enough.
+
+        Some programs of a law may be refused, and the few that a short profile draws may all be of those.
+        """
         floor = self.floor(law, claims)
         self.judge_until(
             lambda found: sum(not one.vacuous for one in found) >= floor, law, implementation, claims, CASES_BEFORE_REFUSED

@@ -44,7 +44,8 @@ from impls.torch_private import POLICIES_ASK_FOR_HOOKS, pop_hooks
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 _overrides: ContextVar[tuple[bool | None, bool | None]] = ContextVar("overrides", default=(None, None))  # of early_stop, debug
-_overriding: list[str] = []  # the contexts that are active in any thread, which a compiler can see
+# The contexts that are active in any thread and ask for what a graph of torch.compile cannot do, where the compiler sees them.
+_overriding: list[str] = []
 
 
 def noop_context_fn() -> Contexts:
@@ -55,25 +56,29 @@ def noop_context_fn() -> Contexts:
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
     """Switch early stop on or off for the regions whose forward runs inside, whatever their argument says (rule 5)."""
-    with _override((bool(enable), _overrides.get()[1]), "set_checkpoint_early_stop"):
+    with _override(bool(enable), _overrides.get()[1], "" if enable else "set_checkpoint_early_stop"):
         yield
 
 
 @contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
     """Switch ``debug`` on or off for the regions whose forward runs inside, whatever their argument says; None leaves it."""
-    with _override((_overrides.get()[0], None if enabled is None else bool(enabled)), "set_checkpoint_debug_enabled"):
+    debug = None if enabled is None else bool(enabled)
+    with _override(_overrides.get()[0], debug, "set_checkpoint_debug_enabled" if debug else ""):
         yield
 
 
 @contextmanager
-def _override(values: tuple[bool | None, bool | None], name: str) -> Iterator[None]:
-    token = _overrides.set(values)
-    _overriding.append(name)
+def _override(early_stop: bool | None, debug: bool | None, refused_by: str) -> Iterator[None]:
+    """Set both; ``refused_by`` is the name by which a region of a compiled graph refuses what is set, "" if it does not."""
+    token = _overrides.set((early_stop, debug))
+    refusals = [refused_by] if refused_by else []
+    _overriding.extend(refusals)
     try:
         yield
     finally:
-        _overriding.remove(name)
+        for name in refusals:
+            _overriding.remove(name)
         _overrides.reset(token)
 
 

@@ -158,9 +158,15 @@ def test_a_call_while_another_thread_compiles_is_not_traced(checkpoint: Checkpoi
 
 
 @exact
-def test_contexts_that_are_no_policy_are_refused(backend: str) -> None:
+@pytest.mark.parametrize("which", [(0, 1), (0,), (1,)], ids=["both", "forward", "recomputation"])
+def test_contexts_that_are_no_policy_are_refused(backend: str, which: tuple[int, ...]) -> None:
     blocks = Blocks()
-    region = functools.partial(nested.checkpoint, context_fn=lambda: (nullcontext(), nullcontext()))
+
+    def contexts() -> tuple[Any, ...]:
+        policy = create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
+        return tuple(nullcontext() if place in which else context for place, context in enumerate(policy))
+
+    region = functools.partial(nested.checkpoint, context_fn=contexts)
     step = torch.compile(lambda x: blocks.forward(region, x), backend=backend, fullgraph=True)
     with pytest.raises(Exception, match=r"context_fn gives .* no selective policy"):
         step(blocks.input)
@@ -190,6 +196,17 @@ def test_early_stop_that_is_switched_around_is_seen() -> None:
     due = blocks.gradients(lambda: step(blocks.input))
     with nested.set_checkpoint_early_stop(False), pytest.raises(Exception, match="set_checkpoint_early_stop is active"):
         step(blocks.input)
+    assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+
+
+def test_what_a_graph_does_anyway_may_be_switched_on_around() -> None:
+    blocks = Blocks()
+    step = torch.compile(lambda x: blocks.forward(nested.checkpoint, x), backend="aot_eager", fullgraph=True)
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+    with nested.set_checkpoint_early_stop(True), nested.set_checkpoint_debug_enabled(False):
+        assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+        with nested.set_checkpoint_debug_enabled(True), pytest.raises(Exception, match="debug_enabled is active"):
+            step(blocks.input)
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
 
 
