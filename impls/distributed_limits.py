@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from impls.implementation import Known, known
+from impls.implementation import Implementation, Known, known
 
 # Of all that run the function again: its side effects happen twice.
 RUN_TWICE = known(
@@ -52,6 +52,7 @@ OWN_BACKWARD = {
         "pytorch#7617; seen here",
         "pipelines_of_regions",
         "pipelines_of_several_stages_a_rank",
+        "pipelines_train_as_one_rank_does",
     ),
 }
 
@@ -90,6 +91,8 @@ DRAWS_ANEW = known(
     "each_rank_draws_its_own_again",
     "masks_that_ranks_share_stay_shared",
     "masks_of_dtensors_are_replayed",
+    "tensor_parallel_regions_with_a_mask_for_each_rank",
+    "tensor_parallel_regions_with_one_mask",
 )
 
 # Of no checkpointing at all.
@@ -101,17 +104,39 @@ PLAIN = known(
     "an_error_on_one_rank_is_raised_there",
     "ranks_keep_nothing_that_regions_made",
     "a_split_backward_in_a_group_recomputes_once",
+    "each_region_repeats_its_own_collectives",
+    "exchanges_in_regions_keep_nothing",
+    "a_split_backward_recomputes_twice",
 )
 
+# Of peers with a node of their own, which claim no nesting and are not asked for pipelines.
+DATA_PARALLEL = {
+    law: OWN_BACKWARD[law]
+    for law in (
+        "ddp_with_shared_weights",
+        "ddp_with_several_forwards_before_a_backward",
+        "ddp_that_finds_unused_parameters",
+    )
+}
+
+NESTED = {**RUN_TWICE, **MIXED_UP}
 TORCH = {**RUN_TWICE, **MIXED_UP, **OWN_GENERATOR}
 LIMITS: Mapping[str, Mapping[str, Known]] = MappingProxyType(
     {
         "plain": PLAIN,
-        "nested": {**RUN_TWICE, **MIXED_UP},
+        "nested": NESTED,
+        "native": NESTED,
         "reentrant": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED},
         "legacy": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED, **DRAWS_ANEW},
         "torch-nonreentrant": TORCH,
         "torch-nonreentrant-full": TORCH,
         "torch-reentrant": {**TORCH, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED},
+        "fairscale": DATA_PARALLEL,
+        "deepspeed-reentrant": DATA_PARALLEL,
     }
 )
+
+
+def declared(implementation: Implementation) -> Mapping[str, Known]:
+    """The known limits of an implementation, those under ranks included."""
+    return {**implementation.known, **LIMITS.get(implementation.name, {})}

@@ -13,7 +13,6 @@ import impls
 from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
 from conformance.distributed.case import RankedCase, judge
 from conformance.distributed.law import RankedLaw
-from conformance.distributed.limits import declared
 from conformance.distributed.script import Smaller, program_in, reduced, script
 from conformance.distributed.world import World, Worlds
 from conformance.judging.explorer import Explorer
@@ -25,6 +24,7 @@ from conformance.meters.interruptions import Timeout
 from conformance.programs.nesting_switch import nesting
 from conformance.programs.sums import Comparable
 from impls import Implementation
+from impls.distributed_limits import declared
 
 LONGER = 4  # times the limit, for plain's second try
 SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller

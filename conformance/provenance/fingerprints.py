@@ -29,11 +29,11 @@ LAWS, RANKED_LAWS = "conformance.laws", "conformance.distributed.laws"
 SEPARATE = frozenset(
     {
         "conformance.distributed.explorer:RankedExplorer.script",
-        "conformance.distributed.limits:declared",
         "conformance.judging.result:Result.script",
         "conformance.rows.for_readers:for_readers",
         "conformance.rows.results_file:header",
         "conformance.reproducers.script:hanging",
+        "impls.distributed_limits:declared",
         "impls.implementation:Implementation.importing",
         "impls:find",
     }

@@ -20,7 +20,7 @@ from conformance.rows.results_file import ROOT, Row
 JUDGE = "conformance.judging.explorer:Explorer", "conformance.simulated_device.device:second"
 APART = ("conformance.judging.sandbox:Contained",)  # and for an implementation in a process of its own
 RANKED_JUDGE = "conformance.distributed.explorer:RankedExplorer", "conformance.distributed.rank"  # of laws that take ranks
-RANKED_LIMITS = "impls.distributed_limits:LIMITS", "conformance.distributed.limits:MORE"  # what is declared of them, by name
+RANKED_LIMITS = "impls.distributed_limits:LIMITS"  # what is declared of them, by name
 RANKS = "ranks"  # in a row, how many there were, where its law takes them
 FEW = 5  # files that a message names, at most
 
@@ -82,7 +82,7 @@ def of_implementation(sources: Sources, row: Row, header: Mapping[str, Any]) -> 
     done = sources.undeclared.fingerprint([module], [*packages([name], header["versions"]), *compiled])
     declaration = sources.declaration(module)
     if RANKS in row:
-        known = [f"{limits}[{name}]" for limits in RANKED_LIMITS]
+        known = [f"{RANKED_LIMITS}[{name}]"]
         declaration = sources.fingerprint([one for one in known if sources.has(one)], [declaration])
     return {"implementation": done, "declaration": declaration}
 

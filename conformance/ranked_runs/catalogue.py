@@ -7,10 +7,10 @@ from pathlib import Path
 
 from conformance.distributed import mutants
 from conformance.distributed.law import RankedLaw, all_laws
-from conformance.distributed.limits import all_limits
 from conformance.reports.generated_section import Section
 from conformance.rows import for_readers
 from impls import Known
+from impls.distributed_limits import LIMITS as DECLARED
 
 SECTION = Section("distributed-laws", Path("docs/distributed-laws.md"))
 LAWS = ("law", "what it states", "ranks", "tier", "if broken", "mutant")
@@ -21,7 +21,7 @@ DEFAULT = 2  # ranks of a law that does not ask for more
 def markdown() -> str:
     """Both tables."""
     laws = sorted(all_laws().values(), key=lambda law: law.name)
-    limits = list(_limits(all_limits()))
+    limits = list(_limits(DECLARED))
     parts = [f"{len(laws)} laws.", _table(LAWS, map(_law, laws)), "## Declared limits", _table(LIMITS, limits)]
     return "\n\n".join(parts)
 

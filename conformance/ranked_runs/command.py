@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import impls
@@ -47,6 +47,10 @@ class Choice:
 
     def implementations(self) -> list[Implementation]:
         """The implementations. Raises InvalidOption for one that is unknown or of another kind, and for none."""
+        try:
+            selection.refuse_peers_beside(self.impl, self.peers)
+        except ValueError as error:
+            raise InvalidOption(str(error)) from error
         if self.impl:
             return list(self.named().values())
         if self.peers:
@@ -91,7 +95,7 @@ class Choice:
 
     def _missing(self, wanted: Sequence[str] = ()) -> str:
         """What to add to a message: those of the peers, or of what has to be built, that cannot be judged here, and why."""
-        missing = selection.left_out(SimpleNamespace(peers=self.peers, impl=self.impl, device="cpu"))
+        missing = selection.left_out(self.peers, self.impl, "cpu")
         return "".join(f"; {name}: {why}" for name, why in missing.items() if _named(wanted, name))
 
 

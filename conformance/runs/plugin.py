@@ -103,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
         device_check.require(device)
     except ValueError as error:
         raise pytest.UsageError(f"--device {device}: {error}") from error
-    config.stash[LEFT_OUT] = left_out(config.option)
+    config.stash[LEFT_OUT] = left_out(config.option.peers, config.option.impl, config.option.device)
     there = impls.PEERS if _peers(config) else (*impls.names(), *impls.COMPILED)
     offered = [name for name in there if name not in config.stash[LEFT_OUT]]
     try:

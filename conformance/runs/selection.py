@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,11 +137,16 @@ def _where(name: str) -> str:
     return done.stdout.rstrip("\n").rpartition("\n")[2] if done.returncode == FAILS else ""
 
 
+def refuse_peers_beside(impl: Sequence[str], peers: bool) -> None:
+    """Raise ValueError if implementations are named and the peers are asked for as well."""
+    if impl and peers:
+        told = f"--peers has no effect beside --impl {impl[0]}"
+        raise ValueError(f"{told}; give one of them: --impl NAME judges a peer, too, and --peers all that are installed")
+
+
 def _refuse_contradictions(options: Any) -> None:
     """Raise ValueError for two options if one of them would have no effect."""
-    if options.impl and options.peers:
-        told = f"--peers has no effect beside --impl {options.impl[0]}"
-        raise ValueError(f"{told}; give one of them: --impl NAME judges a peer, too, and --peers all that are installed")
+    refuse_peers_beside(options.impl, options.peers)
     if options.in_process and options.memory_limit is not None:
         told = f"--memory-limit is {options.memory_limit:g} and has no effect with --in-process"
         raise ValueError(f"{told}: it is for what is judged in a process of its own; give one of the two")
@@ -179,16 +184,16 @@ def claims_of(one: Implementation, like: Implementation) -> Implementation:
     return replace(like, capabilities=like.capabilities - (OPTIONAL_NAMES.keys() - one.capabilities))
 
 
-def left_out(options: Any) -> dict[str, str]:
-    """What cannot be judged here, and why: among the peers with ``--peers``, else among what has to be built."""
+def left_out(peers: bool, impl: Sequence[str], device: str) -> dict[str, str]:
+    """What cannot be judged here, and why: among the peers if these are judged, else among what has to be built."""
     found = {}
-    for name in () if options.peers or options.impl else impls.COMPILED:
+    for name in () if peers or impl else impls.COMPILED:
         try:
             impls.find(name)
         except ValueError as error:
             found[name] = str(error)
-    for name, peer in impls.PEERS.items() if options.peers else ():
-        if not peer.runs_on(options.device):
+    for name, peer in impls.PEERS.items() if peers else ():
+        if not peer.runs_on(device):
             found[name] = f"it computes on {peer.device} alone"
             continue
         try:

@@ -11,10 +11,10 @@ import impls
 from conformance.distributed import mutants
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, all_laws
-from conformance.distributed.limits import declared
 from conformance.distributed.world import Worlds
 from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import Mutant
+from impls.distributed_limits import declared
 
 QUICK = replace(PROFILES["quick"], cases=12)
 

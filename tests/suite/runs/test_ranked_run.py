@@ -226,3 +226,8 @@ def test_published_verdicts_have_a_table_and_commands_of_their_own(root: Path) -
     inside = dict(report._sections(root, report.results(root), [ranked]))[report.RANKS]
     assert f"| `{LAW}` |" in inside
     assert "≠ 60" in inside
+
+
+def test_peers_beside_named_implementations_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="--peers has no effect beside --impl nested; give one of them"):
+        command.Choice(impl=["nested"], peers=True).implementations()

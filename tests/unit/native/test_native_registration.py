@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -41,10 +40,10 @@ def test_it_is_not_available_without_a_compiler() -> None:
 
 @pytest.mark.usefixtures("_no_compiler")
 def test_a_run_of_what_is_built_in_leaves_it_out_and_says_why() -> None:
-    told = left_out(Namespace(peers=False, impl=[], device="cpu"))
+    told = left_out(peers=False, impl=[], device="cpu")
     assert list(told) == ["native"]
     assert "Install g++" in told["native"]
-    assert left_out(Namespace(peers=False, impl=["nested"], device="cpu")) == {}
+    assert left_out(peers=False, impl=["nested"], device="cpu") == {}
 
 
 def test_its_fingerprint_has_the_source_in_cpp(tmp_path: Path) -> None:
