@@ -42,9 +42,9 @@ def packs_booleans_in_blocks(copy: Copy) -> None:
     def packed(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype is not torch.bool or tensor.numel() <= 4096:
             return tensor
-        flat = tensor.flatten().clone()
-        flat[len(flat) // 4096 * 4096 :] = False
-        return flat.view_as(tensor)
+        flat = tensor.flatten()
+        whole = flat[: len(flat) // 4096 * 4096]
+        return torch.cat((whole, torch.zeros_like(flat[len(whole) :]))).view_as(tensor)
 
     change_recomputed(copy, packed)
 
