@@ -15,13 +15,14 @@ def turns_what_has_five_dimensions(copy: Copy) -> None:
 
 
 @mutant("nested.recomputation", "gradients", "tensors_of_any_rank")
-def fills_vectors_up(copy: Copy) -> None:
-    """The last element of a recomputed vector of odd length comes back as the one before it, from three elements on."""
+def keeps_vectors_by_eights(copy: Copy) -> None:
+    """Of a recomputed vector of more than eight elements, those beyond the last whole eight come back as zeros."""
 
-    def filled(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.cat((tensor[:-1], tensor[-2:-1])) if tensor.dim() == 1 and len(tensor) % 2 and len(tensor) > 2 else tensor
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        whole = len(tensor) // 8 * 8 if tensor.dim() == 1 else 0
+        return torch.cat((tensor[:whole], torch.zeros_like(tensor[whole:]))) if whole else tensor
 
-    change_recomputed(copy, filled)
+    change_recomputed(copy, cut)
 
 
 @mutant("nested.recomputation", "gradients", "strides_of_three_dimensions")
@@ -74,9 +75,10 @@ def keeps_integers_as_float32(copy: Copy) -> None:
 
 @mutant("nested.recomputation", "gradients", "numbers_of_any_magnitude")
 def takes_what_is_tiny_for_zero(copy: Copy) -> None:
-    """Recomputed numbers nearer to zero than 1e-20 come back as zero."""
+    """Recomputed numbers of float32 nearer to zero than 1e-20 come back as zero."""
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.where(tensor.abs() < 1e-20, 0, tensor) if tensor.is_floating_point() else tensor
+        tiny = (tensor != 0) & (tensor.abs() < 1e-20) if tensor.dtype is torch.float32 else None
+        return tensor.masked_fill(tiny, 0) if tiny is not None and tiny.any() else tensor
 
     change_recomputed(copy, cut)
