@@ -206,6 +206,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check")
     session.run("mypy")
     session.run("python", "-m", "reprise", "report", "--check")
+    session.run("python", "-m", "reprise", "features", "--check")
     session.run("python", "-m", "reprise", "page", "--check")
     session.run("python", "-m", "reprise", "budget", "--check")
     session.run("python", "-m", "reprise", "compare", "--check")

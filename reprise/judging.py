@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
+from reprise.results import failed, require_one
 from reprise.values import (
     Database,
     Device,
@@ -189,10 +190,33 @@ def soak(
 
 
 def operators() -> None:
-    """Count how many operators of PyTorch's test database the laws judge."""
+    """Count the operators of PyTorch's test database that laws judge."""
     from conformance.programs.operator_database import counted
 
     print(counted())
+
+
+def features(*, profile: Profile = "quick", seed: Seed = 0, write: Flag = False, check: Flag = False) -> int:
+    """Count features of drawn programs, and pairs of them, by law.
+
+    Programs are drawn as for a run, and neither run nor judged.
+
+    Args:
+        profile: How many programs to draw for each law.
+        seed: Seed for drawing programs.
+        write: Write the tables of profile quick and seed 0 to docs/features.md.
+        check: Fail if docs/features.md does not match what is drawn.
+    """
+    from conformance.coverage import features_page
+
+    require_one({"--write": write, "--check": check}, or_none=True)
+    if (write or check) and (profile, seed) != (features_page.PROFILE, features_page.SEED):
+        raise InvalidOption("--write and --check are about profile quick and seed 0; leave out --profile and --seed")
+    if write:
+        features_page.write(ROOT)
+    elif not check:
+        print(features_page.measured(profile, seed))
+    return failed(features_page.check(ROOT)) if check else 0
 
 
 def _say(line: str) -> None:
@@ -204,4 +228,5 @@ COMMANDS: Mapping[Callable[..., Any], str] = {
     soak: "soak --minutes 20 --impl nested",
     portability: 'portability --settings native sse4 -k "test_gradients"',
     operators: "operators",
+    features: "features --profile default --seed 1",
 }

@@ -10,6 +10,7 @@ from conformance.judging import law as laws
 from conformance.judging.judge import Case
 from conformance.programs.scenarios.regions import values
 from conformance.programs.strategies import named
+from conformance.programs.sums import Sums
 from conformance.rows.for_readers import for_readers
 
 law = functools.partial(laws.law, family="gradients")
@@ -30,6 +31,52 @@ RARE = st.sampled_from(("complex128", "float16", "int32", "bool", "uint8", "spec
 @law(named(values.rare, kind=RARE, nested=st.booleans()))
 def test_values_that_are_rarely_met(case: Case) -> None:
     """Large tensors, NaN and infinity, and dtypes that are rare among saved tensors give plain's gradients."""
+    case.equals_plain()
+
+
+_KEPT = ("float32", "bfloat16", "int64", "bool")
+_ALIKE = ("float64", *_KEPT)
+_SUMS = Sums(24)  # a dozen roundings of operators on a path, and what was expanded gets sums of 7 gradients at most
+_held = functools.partial(named, values.held, _SUMS, nested=st.booleans())
+SHAPES = st.sampled_from(
+    ((), (1,), (7,), (33,), (257,), (7, 33), (257, 1), (3, 7, 5), (1, 33, 1, 7), (2, 1, 3, 1, 7), (2, 3, 2, 2, 3))
+)
+
+
+@for_readers("everyday", "wrong gradient", "scalar, vector, odd sizes, batch, video, 3D convolution")
+@law(_held(shape=SHAPES, layout=st.just(""), holds=st.sampled_from(_ALIKE)))
+def test_tensors_of_any_rank(case: Case) -> None:
+    """Tensors of ranks 0 to 5 and of odd sizes, which a region is passed and saves, give plain's gradients."""
+    case.equals_plain()
+
+
+_THREE = {"shape": st.sampled_from(((3, 7, 5), (5, 1, 7))), "layout": st.sampled_from(("permuted", "sliced", "expanded"))}
+
+
+@for_readers("everyday", "wrong gradient", "strides, transpose, sequence first, batch first")
+@law(_held(holds=st.sampled_from(_ALIKE), **_THREE), floor=4, effort=0.5)
+def test_strides_of_three_dimensions(case: Case) -> None:
+    """Tensors of three dimensions that are transposed, sliced or expanded, passed or saved, give plain's gradients."""
+    case.equals_plain()
+
+
+LARGE = st.sampled_from(((10_007,), (257, 257), (7, 33, 257), (250_007,)))
+
+
+@for_readers("everyday", "wrong gradient", "large batch, long sequence, mask, token ids")
+@law(_held(shape=LARGE, layout=st.just(""), holds=st.sampled_from(_KEPT)), floor=3, effort=0.5)
+def test_large_tensors(case: Case) -> None:
+    """Tensors of tens or hundreds of thousands of numbers, integers or booleans give plain's gradients."""
+    case.equals_plain()
+
+
+EXTREMES = st.sampled_from(("1e30", "1e-30", "above 2**15", "above 2**24", "int64"))
+
+
+@for_readers("advanced", "wrong gradient", "token ids, hash, offsets, overflow, underflow")
+@law(_held(shape=st.sampled_from(((), (3,), (2, 2))), layout=st.just(""), holds=EXTREMES), effort=0.7)
+def test_numbers_of_any_magnitude(case: Case) -> None:
+    """Very large and very small numbers, and integers of more than 15, 24 and 31 bits, give plain's gradients."""
     case.equals_plain()
 
 

@@ -83,6 +83,46 @@ def rare(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) ->
     note("gradients 0", [p.grad])
 
 
+def held(checkpoint: Any, note: Any, device: str, *, shape: tuple[int, ...], layout: str, holds: str, nested: bool) -> None:
+    dtype = (
+        torch.bfloat16 if holds == "bfloat16"
+        else torch.float32 if holds in ("float32", "bool", "1e30", "1e-30")
+        else torch.float64
+    )  # fmt: skip
+    p = torch.randn(shape, device=device).to(dtype).requires_grad_()
+    note("leaves", (p,))
+
+    def laid(t):
+        return (
+            t.permute(2, 0, 1) if layout == "permuted"
+            else t[:, 1:, ::2] if layout == "sliced"
+            else t[:, :, :1].expand(shape) if layout == "expanded"
+            else t
+        )  # fmt: skip
+
+    other = laid(
+        torch.rand(shape, device=device) > 0.5 if holds == "bool"
+        else torch.randint(-(2**40), 2**40, shape, device=device) if holds == "int64"
+        else torch.randint(2**15, 2**16, shape, device=device) if holds == "above 2**15"
+        else torch.randint(2**24, 2**25, shape, device=device) if holds == "above 2**24"
+        else 1e30 * torch.rand(shape, device=device) if holds == "1e30"
+        else 1e-30 * torch.rand(shape, device=device) if holds == "1e-30"
+        else torch.rand(shape, device=device).to(dtype)
+    )  # fmt: skip
+
+    def inner(h, other):
+        return torch.where(~other, h, -2 * h) if holds == "bool" else h * -other
+
+    def outer(h, other):
+        h = h.sin()
+        return checkpoint(inner, h, other) if nested else inner(h, other)
+
+    y = checkpoint(outer, laid(p * 1), other)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
 def many(checkpoint: Any, note: Any, device: str, *, count: int, versions: int, passes: int) -> None:
     class SaveMany(torch.autograd.Function):
         @staticmethod
