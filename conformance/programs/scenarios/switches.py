@@ -108,21 +108,19 @@ def early_stop(checkpoint: Any, note: Any, device: str, *, outer: bool, inner: b
 def on_another_thread(checkpoint: Any, note: Any, device: str, *, switch: str, setting: bool, meanwhile: bool) -> None:
     import inspect
     import threading
+    from concurrent.futures import ThreadPoolExecutor
 
     override = getattr(inspect.getmodule(getattr(checkpoint, "func", checkpoint)), switch, None)
     if override is None:
         raise NotImplementedError(f"{switch} is missing, which is as good as a refusal")
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    runs, ends, seen = [], [], []
+    runs, ends = [], []
 
     def f(h):
         runs.append(True)
         h = h.cos()
-        if switch == "set_checkpoint_early_stop" or len(runs) == 1:
-            h = h.tanh()
-        else:
-            h = h[:1].sigmoid()
+        h = h.tanh() if switch == "set_checkpoint_early_stop" or len(runs) == 1 else h[:1].sigmoid()
         ends.append(True)
         return h
 
@@ -138,38 +136,24 @@ def on_another_thread(checkpoint: Any, note: Any, device: str, *, switch: str, s
             return "aten.sigmoid" in str(error)
         return len(ends) == 1  # stopped early
 
-    failed = []
+    with ThreadPoolExecutor(1) as other:
+        if meanwhile:  # the other thread has switched it, and is still inside
+            switched, done = threading.Event(), threading.Event()
 
-    def elsewhere(work):
-        def run():
+            def hold():
+                with override(setting):
+                    switched.set()
+                    done.wait(10)
+
+            held = other.submit(hold)
+            switched.wait(10)
             try:
-                work()
-            except Exception as error:
-                failed.append(error.with_traceback(None))
-
-        other = threading.Thread(target=run, daemon=True)
-        other.start()
-        return other
-
-    if meanwhile:  # the other thread has switched it, and is still inside
-        switched, done = threading.Event(), threading.Event()
-
-        def hold():
+                seen = differs(region())
+            finally:
+                done.set()
+            held.result(10)
+        else:
             with override(setting):
-                switched.set()
-                done.wait(10)
-
-        other = elsewhere(hold)
-        switched.wait(10)
-        try:
-            seen.append(differs(region()))
-        finally:
-            done.set()
-            other.join(10)
-    else:
-        with override(setting):
-            elsewhere(lambda: seen.append(differs(region()))).join(10)
-    if failed:
-        raise failed[0]
-    note("expected the option as it was passed", [not setting])
+                seen = other.submit(lambda: differs(region())).result(10)
+    note("expected the option as it was passed", not setting)
     note("seen the option as it was passed", seen)
