@@ -115,26 +115,23 @@ def on_another_thread(checkpoint: Any, note: Any, device: str, *, switch: str, s
         raise NotImplementedError(f"{switch} is missing, which is as good as a refusal")
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    runs, ends = [], []
+    early, runs = switch == "set_checkpoint_early_stop", []
+    options = {"early_stop" if early else "debug": not setting}
 
     def f(h):
-        runs.append(True)
+        runs.append("begun")
         h = h.cos()
-        h = h.tanh() if switch == "set_checkpoint_early_stop" or len(runs) == 1 else h[:1].sigmoid()
-        ends.append(True)
+        h = h.tanh() if early or len(runs) == 1 else h[:1].sigmoid()
+        runs[-1] = "ended"
         return h
 
-    def region():
-        if switch == "set_checkpoint_early_stop":
-            return checkpoint(f, p * 1, early_stop=not setting)
-        return checkpoint(f, p * 1, debug=not setting)
-
-    def differs(y):
+    def on():
+        y = checkpoint(f, p * 1, **options)
         try:
             y.backward(torch.ones_like(y))
         except RuntimeError as error:
             return "aten.sigmoid" in str(error)
-        return len(ends) == 1  # stopped early
+        return runs[-1] == "begun"  # stopped early
 
     with ThreadPoolExecutor(1) as other:
         if meanwhile:  # the other thread has switched it, and is still inside
@@ -148,12 +145,12 @@ def on_another_thread(checkpoint: Any, note: Any, device: str, *, switch: str, s
             held = other.submit(hold)
             switched.wait(10)
             try:
-                seen = differs(region())
+                seen = on()
             finally:
                 done.set()
             held.result(10)
         else:
             with override(setting):
-                seen = other.submit(lambda: differs(region())).result(10)
+                seen = other.submit(on).result(10)
     note("expected the option as it was passed", not setting)
     note("seen the option as it was passed", seen)
