@@ -135,8 +135,8 @@ try:
     untransformed_tensor = torch._C._functorch.get_unwrapped
 except (AttributeError, ImportError) as error:
     raise ImportError(
-        f"torch {torch.__version__} lacks a private name that impls uses: {error}. Install a release of {RELEASES}, with which "
-        "impls was tested"
+        f"torch {torch.__version__} lacks a private name that impls uses: {error}. Install a release of {RELEASES}; impls "
+        "was run with 2.11, 2.13 and 2.15"
     ) from error
 
 

@@ -265,6 +265,8 @@ def _validate(function: Any, context_fn: Any, determinism_check: Any, kwargs: di
 
 
 def _refuse_reentrant(use_reentrant: Any) -> None:
+    if not isinstance(use_reentrant, int | None):  # such as a second input of checkpoint_sequential, which takes one
+        raise TypeError(f"use_reentrant is of type {type(use_reentrant).__name__}; it must be False or None")
     if use_reentrant:
         raise ValueError("use_reentrant is True; this checkpoint is not reentrant (see impls.reentrant)")
 

@@ -17,6 +17,22 @@ DROPPED: dict[str, Known] = known(
     "options_of_compiled_regions_are_kept_or_refused",
 )
 
+# PyTorch's checkpoint as it is, and its switches.
+SWITCHED: dict[str, Known] = known(
+    "diverges",
+    "the switches are variables of the module: what one thread has switched is switched for the regions of all",
+    "seen here, torch 2.13",
+    "switches_belong_to_a_thread",
+)
+SWITCHES_UNHEEDED: dict[str, Known] = known(
+    "diverges",
+    "with use_reentrant=True set_checkpoint_debug_enabled and set_checkpoint_early_stop have no effect, and nothing says so",
+    "seen here, torch 2.13",
+    "debug_is_switched_around_forward",
+    "early_stop_is_switched_around_forward",
+    "switches_belong_to_a_thread",
+)
+
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
     **known(

@@ -15,7 +15,7 @@ from impls.known_failures import (
     STATISTICS_REQUIRE_GRAD,
     WITHIN_BUDGET,
 )
-from impls.peers.torch_limits import DROPPED, TORCH_REENTRANT
+from impls.peers.torch_limits import DROPPED, SWITCHES_UNHEEDED, TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",
@@ -40,6 +40,7 @@ IMPLEMENTATION = Implementation(
     known=SINGLE_NODE
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
+    | SWITCHES_UNHEEDED
     | PEAKS_WITH_OUTPUTS
     | CAPTURED
     | WITHIN_BUDGET

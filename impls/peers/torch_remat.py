@@ -173,5 +173,11 @@ IMPLEMENTATION = Implementation(
         "its TypeError, 'got multiple values for argument'; seen here, torch_remat 0.2.2",
         "debug_lists_the_operators_of_both_runs",
         "debug_lists_what_the_function_called_alone",
+    )
+    | known(
+        "refuses",
+        "the package has no switch of its own",
+        "its public names, torch_remat 0.2.2",
+        "debug_is_switched_around_forward",
     ),
 )

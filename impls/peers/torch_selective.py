@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
+from torch.utils.checkpoint import set_checkpoint_debug_enabled as set_checkpoint_debug_enabled
+from torch.utils.checkpoint import set_checkpoint_early_stop as set_checkpoint_early_stop
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, SWITCHED, TORCH_NONREENTRANT
 
 _aten = torch.ops.aten
 MATRIX_PRODUCTS = [_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default]
@@ -144,6 +146,7 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | DROPPED
+    | SWITCHED
     | _KEPT
     | _COUNTED
     | _RECURRENT
@@ -202,6 +205,7 @@ IMPLEMENTATION = Implementation(
         "its own error, 'debug=True is incompatible with non-default context_fn'; seen here, torch 2.13",
         "debug_lists_the_operators_of_both_runs",
         "debug_lists_what_the_function_called_alone",
+        "debug_is_switched_around_forward",
     )
     | known(
         "agrees",

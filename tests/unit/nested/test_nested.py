@@ -125,6 +125,11 @@ def test_use_reentrant_is_taken_when_it_is_false() -> None:
         checkpoint(torch.sin, x, use_reentrant=True)
 
 
+def test_a_second_input_of_a_sequence_is_not_taken_for_use_reentrant() -> None:
+    with pytest.raises(TypeError, match="use_reentrant is of type Tensor"):
+        checkpoint_sequential([torch.sin, torch.cos], 2, torch.ones(2), torch.zeros(()))  # type: ignore[arg-type]
+
+
 def test_a_selective_policy_keeps_what_it_names() -> None:
     ran: list[str] = []
 
