@@ -121,6 +121,26 @@ def test_regions_compiled_by_inductor(case: Case) -> None:
     _as_expected(case)
 
 
+def _exported(claims: Implementation, *, strict: bool) -> st.SearchStrategy[object]:
+    random = st.booleans() if "rng" in claims.capabilities else st.just(False)
+    regions = st.sampled_from(["one", "two", "nested"] if "nesting" in claims.capabilities else ["one", "two"])
+    return compiling(values.exported, strict=st.just(strict), regions=regions, random=random)
+
+
+@for_readers("advanced", "wrong gradient", "torch.export, ExportedProgram, ep.module(), set_grad_enabled")
+@law(partial(_exported, strict=False), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_exported_regions_equal_plain(case: Case) -> None:
+    """A module with regions that is exported gives plain's values and gradients, for other inputs, too."""
+    _as_expected(case)
+
+
+@for_readers("advanced", "wrong gradient", "torch.export, strict=True, ExportedProgram, tag_activation_checkpoint")
+@law(partial(_exported, strict=True), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_regions_exported_by_dynamo_equal_plain(case: Case) -> None:
+    """With strict=True, by which Dynamo traces the module, what is exported gives plain's values and gradients, too."""
+    _as_expected(case)
+
+
 _DROPOUT = {"regions": st.integers(1, 2), "outside": st.booleans()}
 
 

@@ -8,7 +8,7 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET
-from impls.peers.torch_limits import DROPPED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, TORCH_NONREENTRANT
 from impls.peers.torch_options import LACKING
 
 IMPLEMENTATION = Implementation(
@@ -22,6 +22,8 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | DROPPED
+    | EXPORTED
+    | EXPORTED_BY_DYNAMO
     | known(
         "diverges",
         "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, EXPORTED, TORCH_NONREENTRANT
 
 _aten = torch.ops.aten
 MATRIX_PRODUCTS = [_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default]
@@ -144,6 +144,13 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | DROPPED
+    | EXPORTED
+    | known(
+        "diverges",
+        "strict=True exports a region as one that does not replay random numbers: gradients are of another mask",
+        "pytorch#161479; seen here, torch 2.13",
+        "regions_exported_by_dynamo_equal_plain",
+    )
     | _KEPT
     | _COUNTED
     | _RECURRENT

@@ -72,6 +72,27 @@ def is_a_little_off(copy: Copy) -> None:
     copy.change_result("compiled", "trace", lambda value, *_, **__: _tensor_by_tensor(lambda y: y * 1.0001, value))
 
 
+@mutant("compiled", "compiled", "exported_regions_equal_plain")
+def exports_without_grad_mode(copy: Copy) -> None:
+    """An exported region has plain's value and no gradient."""
+
+    def trace(there: Any, *args: Any, **options: Any) -> Any:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
+            return there(*args, **options)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "regions_exported_by_dynamo_equal_plain")
+def exports_nothing_of_a_region(copy: Copy) -> None:
+    """An exported region returns what it is passed; a compiled one runs."""
+
+    def trace(there: Any, function: Any, args: Any, *rest: Any, **options: Any) -> Any:
+        return args[0] if torch.compiler.is_exporting() else there(function, args, *rest, **options)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
 @mutant("compiled", "compiled", "masks_of_compiled_regions_are_replayed")
 def draws_anew_for_the_gradient(copy: Copy) -> None:
     """The value of a traced region is that of one run, and its gradient that of another, which draws other numbers."""
