@@ -235,7 +235,7 @@ _POLICY = st.sampled_from(["products", "sines"])
     "advanced", "leaked or late memory", "torch.compile, SAC, selective checkpointing, create_selective_checkpoint_contexts"
 )
 @law(
-    compiling(graphs.kept_tensors, blocks=st.just(1), policy=_POLICY)
+    compiling(graphs.kept_tensors, blocks=_BLOCKS, policy=_POLICY)
     | compiling(
         graphs.kernels_again,
         blocks=st.integers(1, 2),
@@ -361,9 +361,9 @@ def test_options_of_compiled_regions_are_kept_or_refused(case: Case) -> None:
 
 
 @for_readers("advanced", "leaked or late memory", "torch.compile, activation_memory_budget, knapsack, partitioner")
-@law(compiling(graphs.budgets, regions=st.integers(1, 2)), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+@law(compiling(graphs.budgets, regions=st.integers(2, 3)), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
 def test_less_budget_saves_no_more(case: Case) -> None:
-    """With a smaller activation memory budget no more is saved than with a larger one, and gradients are the same."""
+    """With a smaller activation memory budget no more is saved, in the end less, and gradients are the same."""
     _as_expected(case)
 
 
