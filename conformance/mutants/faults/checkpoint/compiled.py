@@ -211,13 +211,13 @@ def differentiates_every_other_region(copy: Copy) -> None:
 
 
 @mutant("compiled", "compiled", "less_budget_saves_no_more")
-def is_no_region_within_a_budget(copy: Copy) -> None:
-    """A traced region is none if the activation memory budget is below 1: more is saved than without a budget."""
+def keeps_all_within_a_budget(copy: Copy) -> None:
+    """A traced region has a policy that keeps all if the activation memory budget is below 1: it saves more than without."""
+    aten = torch.ops.aten
+    contexts = functools.partial(create_selective_checkpoint_contexts, [aten.mm.default, aten.sin.default, aten.exp.default])
 
-    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
-        if _has_budget():
-            return function(*args, **kwargs)
-        return there(function, args, kwargs, *rest, **options)
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, context_fn: Any = None, *rest: Any) -> Any:
+        return there(function, args, kwargs, preserve, contexts if _has_budget() else context_fn, *rest)
 
     copy.call_instead("compiled", "trace", trace)
 
