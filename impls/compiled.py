@@ -3,7 +3,7 @@
 The compiler turns it into marks in the graph, which tell the partitioner what to recompute. An option that marks cannot express
 is refused by name, never dropped: with ``fullgraph=True`` the refusal is an error; otherwise it is a graph break, and the call
 runs eagerly. A call that the compiler does not trace runs eagerly, too, and so does all that it calls, because a recomputation
-has to do what forward did.
+has to do what forward did. An exported program has no such marks, so there a region is a call of its function.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def trace(
 
     ``context_fn`` is None if there is none. Raises NotImplementedError for an option that the graph cannot honour, and, when
     the graph is compiled, for contexts that are no selective policy. The graph always replays random numbers and computes
-    what backward needs, and nothing else, again; it has nothing that a check of determinism could compare.
+    what backward needs, and nothing else, again; it has nothing that a check of determinism could compare. While any thread
+    exports, the function is called and autograd keeps what it saves: PyTorch's checkpoint would export a region inside of
+    another as one without grad mode.
     """
     if not preserve_rng_state:
         raise NotImplementedError(f"preserve_rng_state is False; torch.compile replays random numbers always. {_INSTEAD}")
@@ -64,6 +66,13 @@ def trace(
     if respect_saved_tensors_hooks is not None:
         told = f"respect_saved_tensors_hooks is {respect_saved_tensors_hooks}; hooks see what the graph of torch.compile saves"
         raise NotImplementedError(f"{told}. {_INSTEAD}")
+    if torch.compiler.is_exporting():
+        if context_fn is not None:
+            if torch.compiler.is_dynamo_compiling():
+                told = "context_fn is given; torch.export with strict=True cannot ask what it gives"
+                raise NotImplementedError(f"{told}. Leave the option out, or export with strict=False")
+            _policies(context_fn)
+        return function(*args, **kwargs)
     # What a function is passed may be called as an option of PyTorch's checkpoint is, which would take it for that.
     function = _bind(function, kwargs) if kwargs else function
     if context_fn is None:

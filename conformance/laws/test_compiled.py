@@ -18,7 +18,7 @@ from conformance.rows.for_readers import for_readers
 from impls import Implementation
 
 BACKEND = st.sampled_from(EXACT)
-SHAPES = st.sampled_from([(2, 2), (2, 2, 5), (2, 5, 2, 7)])
+SHAPES = st.sampled_from([(2, 2, 5), (2, 2), (2, 5, 2, 7)])  # first what a short profile has to see
 DYNAMIC = st.sampled_from([None, False, True])
 ADVICE = "\n\nSet TORCHDYNAMO_VERBOSE"  # with which Dynamo ends the message of any error
 COMPILING = frozenset({"torch.compile", "compile", "compiled", "compiling"})
@@ -121,6 +121,26 @@ def test_regions_compiled_by_inductor(case: Case) -> None:
     _as_expected(case)
 
 
+def _exported(claims: Implementation, *, strict: bool) -> st.SearchStrategy[object]:
+    random = st.booleans() if "rng" in claims.capabilities else st.just(False)
+    regions = st.sampled_from(["one", "two", "nested"] if "nesting" in claims.capabilities else ["one", "two"])
+    return compiling(values.exported, strict=st.just(strict), regions=regions, random=random)
+
+
+@for_readers("advanced", "wrong gradient", "torch.export, ExportedProgram, ep.module(), set_grad_enabled")
+@law(partial(_exported, strict=False), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_exported_regions_equal_plain(case: Case) -> None:
+    """A module with regions that is exported gives plain's values and gradients, for other inputs, too."""
+    _as_expected(case)
+
+
+@for_readers("advanced", "wrong gradient", "torch.export, strict=True, ExportedProgram, tag_activation_checkpoint")
+@law(partial(_exported, strict=True), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_regions_exported_by_dynamo_equal_plain(case: Case) -> None:
+    """With strict=True, by which Dynamo traces the module, what is exported gives plain's values and gradients, too."""
+    _as_expected(case)
+
+
 _DROPOUT = {"regions": st.integers(1, 2), "outside": st.booleans()}
 
 
@@ -215,7 +235,7 @@ _POLICY = st.sampled_from(["products", "sines"])
     "advanced", "leaked or late memory", "torch.compile, SAC, selective checkpointing, create_selective_checkpoint_contexts"
 )
 @law(
-    compiling(graphs.kept_tensors, blocks=st.just(1), policy=_POLICY)
+    compiling(graphs.kept_tensors, blocks=_BLOCKS, policy=_POLICY)
     | compiling(
         graphs.kernels_again,
         blocks=st.integers(1, 2),
@@ -343,7 +363,7 @@ def test_options_of_compiled_regions_are_kept_or_refused(case: Case) -> None:
 @for_readers("advanced", "leaked or late memory", "torch.compile, activation_memory_budget, knapsack, partitioner")
 @law(compiling(graphs.budgets, regions=st.integers(1, 2)), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
 def test_less_budget_saves_no_more(case: Case) -> None:
-    """With a smaller activation memory budget no more is saved than with a larger one, and gradients are the same."""
+    """With a smaller activation memory budget no more is saved, in the end less, and gradients are the same."""
     _as_expected(case)
 
 

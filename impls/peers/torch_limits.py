@@ -33,6 +33,21 @@ SWITCHES_UNHEEDED: dict[str, Known] = known(
     "switches_belong_to_a_thread",
 )
 
+# PyTorch's checkpoint in an exported program.
+EXPORTED: dict[str, Known] = known(
+    "diverges",
+    "strict=False exports a region that needs no graph of its own, one of the reentrant variant or inside of another, without "
+    "grad mode, and what follows it, too: gradients are lost",
+    "pytorch#185140; seen here, torch 2.13",
+    "exported_regions_equal_plain",
+)
+EXPORTED_BY_DYNAMO: dict[str, Known] = known(
+    "crashes",
+    "strict=True ends in a KeyError about _checkpoint_context_fn, unless a context_fn is given",
+    "seen here, torch 2.13",
+    "regions_exported_by_dynamo_equal_plain",
+)
+
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
     **known(

@@ -8,7 +8,7 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET
-from impls.peers.torch_limits import DROPPED, SWITCHED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHED, TORCH_NONREENTRANT
 from impls.peers.torch_options import LACKING
 
 IMPLEMENTATION = Implementation(
@@ -23,6 +23,8 @@ IMPLEMENTATION = Implementation(
     | WITHIN_BUDGET
     | DROPPED
     | SWITCHED
+    | EXPORTED
+    | EXPORTED_BY_DYNAMO
     | known(
         "diverges",
         "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",

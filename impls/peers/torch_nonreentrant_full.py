@@ -8,7 +8,7 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CACHED, CAPTURED, LEFT_EARLY, RUNS_TO_THE_END, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, SWITCHED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHED, TORCH_NONREENTRANT
 from impls.peers.torch_options import LACKING
 
 IMPLEMENTATION = Implementation(
@@ -25,6 +25,8 @@ IMPLEMENTATION = Implementation(
     | WITHIN_BUDGET
     | DROPPED
     | SWITCHED
+    | EXPORTED
+    | EXPORTED_BY_DYNAMO
     | known("diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need")
     | known(
         "agrees",

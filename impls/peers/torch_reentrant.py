@@ -15,7 +15,7 @@ from impls.known_failures import (
     STATISTICS_REQUIRE_GRAD,
     WITHIN_BUDGET,
 )
-from impls.peers.torch_limits import DROPPED, SWITCHES_UNHEEDED, TORCH_REENTRANT
+from impls.peers.torch_limits import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHES_UNHEEDED, TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",
@@ -45,6 +45,8 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | DROPPED
+    | EXPORTED
+    | EXPORTED_BY_DYNAMO
     | known(
         "agrees",
         "in a graph the region is one of the other variant, and takes its options without a word",

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import set_checkpoint_early_stop as set_checkpoint_e
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, SWITCHED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, EXPORTED, SWITCHED, TORCH_NONREENTRANT
 
 _aten = torch.ops.aten
 MATRIX_PRODUCTS = [_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default]
@@ -147,6 +147,13 @@ IMPLEMENTATION = Implementation(
     | WITHIN_BUDGET
     | DROPPED
     | SWITCHED
+    | EXPORTED
+    | known(
+        "diverges",
+        "strict=True exports a region as one that does not replay random numbers: gradients are of another mask",
+        "pytorch#161479; seen here, torch 2.13",
+        "regions_exported_by_dynamo_equal_plain",
+    )
     | _KEPT
     | _COUNTED
     | _RECURRENT

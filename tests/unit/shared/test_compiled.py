@@ -172,6 +172,44 @@ def test_contexts_that_are_no_policy_are_refused(backend: str, which: tuple[int,
         step(blocks.input)
 
 
+class Exported(torch.nn.Module):
+    """A module with a region inside of another."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__()
+        self.weight, self.checkpoint = torch.nn.Parameter(torch.ones(3)), checkpoint
+
+    def forward(self, x: Tensor) -> Any:
+        return self.checkpoint(lambda h: self.checkpoint(torch.sin, h * self.weight).exp(), x)
+
+
+@ours
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_region_has_gradients(checkpoint: Checkpoint, strict: bool) -> None:
+    x = torch.randn(3)
+    program: Any = torch.export.export(Exported(checkpoint), (x,), strict=strict).module()
+    due = Exported(plain)
+    for one in (due, program):
+        one(x).sum().backward()
+    assert due.weight.grad is not None
+    assert torch.equal(program.weight.grad, due.weight.grad)
+
+
+@pytest.mark.parametrize(("strict", "told"), [(False, "gives .* no selective policy"), (True, "is given; .*strict=True")])
+def test_contexts_are_refused_in_an_export(strict: bool, told: str) -> None:
+    region = functools.partial(nested.checkpoint, context_fn=lambda: (nullcontext(), torch.no_grad()))
+    with pytest.raises(Exception, match=f"context_fn {told}"):
+        torch.export.export(Exported(region), (torch.randn(3),), strict=strict)
+
+
+def test_a_policy_changes_nothing_in_an_export() -> None:
+    policy = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.sin.default])
+    region, x = functools.partial(nested.checkpoint, context_fn=policy), torch.randn(3)
+    program: Any = torch.export.export(Exported(region), (x,), strict=False).module()
+    assert torch.equal(program(x), x.sin().exp())
+    assert program(x).requires_grad
+
+
 @pytest.mark.parametrize(
     "options",
     [

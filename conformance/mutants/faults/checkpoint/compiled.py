@@ -55,13 +55,16 @@ def detaches_what_is_passed_by_keyword(copy: Copy) -> None:
     copy.call_instead("compiled", "trace", trace)
 
 
-@mutant("compiled", "compiled", "compiled_regions_called_again", profile="default")
-def differentiates_even_batches_alone(copy: Copy) -> None:
-    """A traced region has no gradient where the batch has an odd number of rows."""
+@mutant("compiled", "compiled", "compiled_regions_called_again")
+def bakes_in_the_first_batch(copy: Copy) -> None:
+    """What a traced region returns is right for as many rows as the first call had, and off in proportion for others."""
+    first: list[int] = []
 
     def trace(there: Any, function: Any, args: Any, *rest: Any, **options: Any) -> Any:
-        odd = args[0].shape[0] % 2 == 1
-        return there(function, tuple(map(_detached, args)) if odd else args, *rest, **options)
+        rows = args[0].shape[0]
+        if not first:
+            first.append(rows)
+        return there(function, args, *rest, **options) * (rows / first[0])
 
     copy.call_instead("compiled", "trace", trace)
 
@@ -70,6 +73,27 @@ def differentiates_even_batches_alone(copy: Copy) -> None:
 def is_a_little_off(copy: Copy) -> None:
     """What a traced region returns is larger by a ten thousandth."""
     copy.change_result("compiled", "trace", lambda value, *_, **__: _tensor_by_tensor(lambda y: y * 1.0001, value))
+
+
+@mutant("compiled", "compiled", "exported_regions_equal_plain")
+def exports_without_grad_mode(copy: Copy) -> None:
+    """An exported region has plain's value and no gradient."""
+
+    def trace(there: Any, *args: Any, **options: Any) -> Any:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not torch.compiler.is_exporting()):
+            return there(*args, **options)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "regions_exported_by_dynamo_equal_plain")
+def exports_nothing_of_a_region(copy: Copy) -> None:
+    """An exported region returns what it is passed; a compiled one runs."""
+
+    def trace(there: Any, function: Any, args: Any, *rest: Any, **options: Any) -> Any:
+        return args[0] if torch.compiler.is_exporting() else there(function, args, *rest, **options)
+
+    copy.call_instead("compiled", "trace", trace)
 
 
 @mutant("compiled", "compiled", "masks_of_compiled_regions_are_replayed")
@@ -138,14 +162,16 @@ def compiles_anew_for_each_call(copy: Copy) -> None:
     copy.call_instead("compiled", "trace", trace)
 
 
-@mutant("compiled", "compiled", "compiled_regions_that_change_tensors", profile="default")
-def changes_copies(copy: Copy) -> None:
-    """A traced region is passed copies, so that what it does to its arguments is lost."""
-    copy.call_instead(
-        "compiled",
-        "trace",
-        lambda there, function, args, *rest, **options: there(function, tuple(one.clone() for one in args), *rest, **options),
-    )
+@mutant("compiled", "compiled", "compiled_regions_that_change_tensors")
+def changes_buffers_twice(copy: Copy) -> None:
+    """A traced region runs its function a second time, as a recomputation does, and keeps what that changes."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+        value = there(function, args, kwargs, *rest, **options)
+        function(*args, **kwargs)
+        return value
+
+    copy.call_instead("compiled", "trace", trace)
 
 
 @mutant("compiled", "compiled", "compiled_inside_or_around")
@@ -161,25 +187,37 @@ def halves_the_gradient(copy: Copy) -> None:
 
 
 @mutant("compiled", "compiled", "hooks_around_compiled_regions")
-def triples_the_gradient(copy: Copy) -> None:
-    """The gradient of a traced region is three times what it should be."""
-    _change_gradient(copy, lambda y: y + 2 * (y - y.detach()))
+def passes_gradients_straight_through(copy: Copy) -> None:
+    """A traced region saves nothing, so that hooks around it are never called, and passes its gradient on as it is."""
+
+    def trace(there: Any, function: Any, args: Any, *rest: Any, **options: Any) -> Any:
+        value = there(function, tuple(map(_detached, args)), *rest, **options)
+        return value.detach() + (args[0] - args[0].detach())
+
+    copy.call_instead("compiled", "trace", trace)
 
 
 @mutant("compiled", "compiled", "compiled_regions_that_share_a_weight")
-def loses_the_gradient(copy: Copy) -> None:
-    """A traced region returns a value without a gradient, plus nothing that has one."""
-    _change_gradient(copy, lambda y: y.detach() + 0 * y)
+def differentiates_every_other_region(copy: Copy) -> None:
+    """Of the regions that are traced, the second, fourth and so on have no gradient."""
+    calls: list[int] = []
+
+    def trace(there: Any, *args: Any, **options: Any) -> Any:
+        calls.append(len(calls))
+        value = there(*args, **options)
+        return _tensor_by_tensor(torch.Tensor.detach, value) if len(calls) % 2 == 0 else value
+
+    copy.call_instead("compiled", "trace", trace)
 
 
 @mutant("compiled", "compiled", "less_budget_saves_no_more")
-def is_no_region_within_a_budget(copy: Copy) -> None:
-    """A traced region is none if the activation memory budget is below 1: more is saved than without a budget."""
+def keeps_all_within_a_budget(copy: Copy) -> None:
+    """A traced region has a policy that keeps all if the activation memory budget is below 1: it saves more than without."""
+    aten = torch.ops.aten
+    contexts = functools.partial(create_selective_checkpoint_contexts, [aten.mm.default, aten.sin.default, aten.exp.default])
 
-    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
-        if _has_budget():
-            return function(*args, **kwargs)
-        return there(function, args, kwargs, *rest, **options)
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, context_fn: Any = None, *rest: Any) -> Any:
+        return there(function, args, kwargs, preserve, contexts if _has_budget() else context_fn, *rest)
 
     copy.call_instead("compiled", "trace", trace)
 

@@ -62,6 +62,43 @@ def dropout(checkpoint: Any, note: Any, device: str, *, backend: str, regions: i
     note("seen stream", found[2:])
 
 
+def exported(checkpoint: Any, note: Any, device: str, *, strict: bool, regions: str, random: bool) -> None:
+    w = torch.randn(3, 3, device=device)
+    inputs = [torch.randn(2, 3, device=device, requires_grad=True) for _ in range(2)]
+
+    class Model(torch.nn.Module):
+        def __init__(self, region):
+            super().__init__()
+            self.region, self.w = region, torch.nn.Parameter(w)
+
+        def f(self, h):
+            h = (h @ self.w).sin()
+            return torch.nn.functional.dropout(h, 0.5) if random else h
+
+        def forward(self, h):
+            outer = (lambda h: self.region(self.f, h).exp()) if regions == "nested" else self.f
+            h = self.region(outer, h)
+            return self.region(self.f, h) if regions == "two" else h
+
+    def backward(model, x):
+        torch.manual_seed(1)
+        y = model(x)
+        if y.requires_grad:
+            y.backward(torch.ones_like(y))
+        found = [y, x.grad, *(each.grad for each in model.parameters())]
+        for each in (x, *model.parameters()):
+            each.grad = None
+        return found
+
+    eager = Model(lambda g, h: g(h))
+    due = [backward(eager, x) for x in inputs]
+    program = torch.export.export(Model(checkpoint), (inputs[0],), strict=strict).module()
+    for turn, x in enumerate(inputs):
+        note(f"expected input {turn}", due[turn])
+        note(f"seen input {turn}", backward(program, x))
+        note(f"gradients {turn}", due[turn][1:])
+
+
 def shared_weight(checkpoint: Any, note: Any, device: str, *, backend: str, autocast: bool, dynamic: bool | None) -> None:
     w = torch.randn(4, 4, device=device, requires_grad=True)
     x = torch.randn(2, 4, device=device, requires_grad=True)
