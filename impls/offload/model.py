@@ -53,8 +53,9 @@ class OffloadModel(nn.Module):
     Raises TypeError or ValueError, naming the argument, for a model that cannot be cut, a module in two slices, and
     options that are not as described; ValueError when called with fewer rows than microbatches; RuntimeError in backward
     when a parameter that it needs was changed since forward: any of the slice with ``checkpoint_activation``, otherwise
-    those that plain autograd would miss; RuntimeError in forward where a module runs backward inside a slice that is
-    checkpointed on a device with threads of its own. Warns when batch norm takes its statistics from microbatches.
+    those that plain autograd would miss, if its version or storage tells, which a fused optimizer does not let it;
+    RuntimeError in forward where a module runs backward inside a slice that is checkpointed on a device with threads of its
+    own. Warns when batch norm takes its statistics from microbatches.
 
     What forward changes where no version tells, through ``.data`` or as running statistics, reads in backward as it does in
     plain autograd: as it is then. RuntimeError in backward when that is not what forward used and a slice must run again,
