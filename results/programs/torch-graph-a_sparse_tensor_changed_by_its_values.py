@@ -16,6 +16,6 @@ def run(graph, note, device):
 try:
     run(graph, lambda label, value=None: None, 'cpu')
 except BaseException as error:
-    print('no error is due, and torch-graph raises', repr(error))
+    print('expected no error; torch-graph raised', repr(error))
     sys.exit(1)
-print('no error is due, and there is none')
+print('expected no error, and there is none')

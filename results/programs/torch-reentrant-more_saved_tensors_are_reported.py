@@ -27,7 +27,7 @@ def run(checkpoint, note, device):
 try:
     run(checkpoint, lambda label, value=None: None, 'cpu')
 except Exception as error:
-    print('an error is due, and there is one:', repr(error))
+    print('expected an error, and there is one:', repr(error))
     sys.exit(0)
-print('an error is due, and torch-reentrant raises none')
+print('expected an error; torch-reentrant raised none')
 sys.exit(1)
