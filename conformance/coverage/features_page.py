@@ -37,8 +37,8 @@ def markdown(found: Sequence[Drawn], about: str) -> str:
     """Tables of pairs, features and laws."""
     both = total(found)
     summary = (
-        f"{about}: {both.programs} programs of {len(found)} laws are drawn by the generator. Laws whose programs are written by "
-        "hand, or are samples of PyTorch's operator database, are not counted."
+        f"{about}: {both.programs} programs of {len(found)} laws are drawn by the generator. Laws whose programs are written "
+        "by hand, or are samples of PyTorch's operator database, are not counted."
     )
     parts = [
         summary,
