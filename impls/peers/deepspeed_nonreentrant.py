@@ -297,5 +297,11 @@ IMPLEMENTATION = Implementation(
         "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
         _SEEN,
         "containers_that_the_function_reads_by_another_name",
+    )
+    | known(
+        "agrees",
+        "while torch.export traces with strict=False, a region is traced as any other function",
+        _SEEN,
+        "exported_regions_equal_plain",
     ),
 )

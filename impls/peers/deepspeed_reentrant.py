@@ -181,5 +181,11 @@ IMPLEMENTATION = Implementation(
         "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
         _SEEN,
         "containers_that_the_function_reads_by_another_name",
+    )
+    | known(
+        "diverges",
+        "strict=False exports what a node of its own calls without grad mode: gradients are lost",
+        _SEEN,
+        "exported_regions_equal_plain",
     ),
 )

@@ -9,7 +9,7 @@ import torch_remat
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, DRAWS_ANEW, RUNS_TO_THE_END, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DROPPED, EXPORTED_BY_DYNAMO, TORCH_NONREENTRANT
 
 _SOURCE = "https://pypi.org/project/torch-remat/0.2.2/"
 _OPTIONS = ("determinism_check", "preserve_rng_state")
@@ -67,6 +67,7 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | DROPPED
+    | EXPORTED_BY_DYNAMO
     | known(
         "agrees",
         "compiled, a region is PyTorch's: it takes options, and the graph draws masks again alike, whatever is said of random "
