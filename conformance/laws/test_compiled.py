@@ -264,7 +264,10 @@ def test_policies_keep_what_they_say_when_compiled(case: Case) -> None:
 )
 def test_operators_in_place_under_a_compiled_policy(case: Case) -> None:
     """An in-place operator in a compiled region with a selective policy is neither lost nor done twice, or is refused."""
-    _as_expected_or_refused(case, COMPILING | CHANGING)
+    if {"compiled", "context-fn"} <= case.implementation.capabilities:
+        _as_expected_or_refused(case, COMPILING | CHANGING)
+    else:
+        _as_expected(case, COMPILING | CHANGING)  # a refusal is the verdict, whose script shows it
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, wrapping order, apply_activation_checkpointing, cache limit")
