@@ -99,17 +99,27 @@ def differences(results: Results, other: Results) -> str:
         for run in results.runs or (results,)
         if _of(run.rows, device=device)
     )
-    changed = [about for about, verdicts in mine.items() if theirs.get(about) != verdicts]
     judged = {(impl, device) for _, impl, device in mine}
-    gone = [about for about in theirs if about not in mine and about[1:] in judged]
+    changed = [about for about, verdicts in mine.items() if about in theirs and theirs[about] != verdicts]
+    compared = sum(about in theirs for about in mine)
     older = marked(f" {MEANING}: {n} of {len(results.rows)} verdicts.") if (n := count(results.rows)) else ""
-    same = f"{len(mine) - len(changed)} of {len(mine)} verdicts with {names[1]} are those with {names[0]}"
+    same = f"{compared - len(changed)} of {compared} verdicts with {names[1]} are those with {names[0]}"
     lines = [["law", "implementation", *names], ["---"] * 4]
-    for about in [*changed, *gone]:
-        verdicts = (", ".join(one.get(about, ("not judged",))) for one in (theirs, mine))
-        lines.append([about[0], f"`{about[1]}`", *verdicts])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{measured}{older} {same}{':' if len(lines) > 2 else '.'}" + (f"\n\n{table}" if len(lines) > 2 else "")
+    lines += [[about[0], f"`{about[1]}`", *(", ".join(one[about]) for one in (theirs, mine))] for about in changed]
+    table = "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) if changed else ""
+    gone = [about for about in theirs if about not in mine and about[1:] in judged]
+    new = [about for about in mine if about not in theirs]
+    missing = "".join(_judged_once(abouts, name) for abouts, name in ((gone, names[0]), (new, names[1])))
+    return f"{measured}{older} {same}{':' if changed else '.'}{table}{missing}"
+
+
+def _judged_once(abouts: Sequence[tuple[str, str, str]], release_name: str) -> str:
+    """A paragraph about the verdicts that exist with one of two releases alone; empty if there are none."""
+    if not abouts:
+        return ""
+    laws = ", ".join(f"`{law}`" for law in dict.fromkeys(law for law, _, _ in abouts))
+    verdicts = "1 verdict" if len(abouts) == 1 else f"{len(abouts)} verdicts"
+    return f"\n\nJudged with {release_name} alone ({verdicts}): {laws}."
 
 
 def _markdown_table(rows: Sequence[Row]) -> str:

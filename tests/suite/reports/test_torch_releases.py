@@ -57,7 +57,10 @@ def test_docs_say_in_what_another_release_differs() -> None:
     assert same.endswith(" 4 of 4 verdicts with torch 2.15.0 are those with torch 2.13.0.")
     text = differences(results([row("masks", "nested", "crashes"), *ROWS[:2]], OTHER), results([*ROWS]))
     assert " 2 of 3 verdicts with torch 2.15.0 are those with torch 2.13.0:\n" in text
-    assert text.endswith("| masks | `nested` | diverges | crashes |\n| masks | `older` | agrees | not judged |")
+    assert text.endswith("| masks | `nested` | diverges | crashes |\n\nJudged with torch 2.13.0 alone (1 verdict): `masks`.")
+    new = differences(results([row("new", "nested"), *ROWS], OTHER), results([*ROWS]))
+    assert " 4 of 4 verdicts with torch 2.15.0 are those with torch 2.13.0.\n" in new
+    assert new.endswith("\n\nJudged with torch 2.15.0 alone (1 verdict): `new`.")
 
 
 def test_another_release_has_no_matrix_of_its_own() -> None:
