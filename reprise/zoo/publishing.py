@@ -18,6 +18,7 @@ from conformance.rows import results_file
 from conformance.rows.results_file import ROOT
 from reprise.zoo import running
 from reprise.zoo.running import BUDGET, BUDGETED_BY, IMPLEMENTATIONS
+from reprise.zoo.time_of_a_check import LIMIT
 
 CODE = ["reprise.zoo.running:measured", *map(impls.module_of, IMPLEMENTATIONS)]
 WITHIN = 0.05  # how far a predicted peak may be from the executed one, as a share of that
@@ -31,20 +32,22 @@ def broken(content: Mapping[str, Any]) -> list[str]:
             found.append(f"{row['name']}: {row['executed']} bytes within {row['budget']}, agrees: {row['agrees']}")
         if abs(row["predicted"] / row["executed"] - 1) > WITHIN or row["flops"] > row["flops_of_all"]:
             found.append(f"{row['name']}: {row['predicted']} bytes were predicted, {row['executed']} executed")
+    if (steps := content["time_of_a_check"]["checkpointed"]) >= LIMIT:
+        found.append(f"a check took as long as {steps:.1f} steps; the limit is {LIMIT:.0f}")
     return found
 
 
 def _models(content: Mapping[str, Any]) -> list[list[str]]:
-    lines = [["model", "package", "kind", "regions", *IMPLEMENTATIONS, "kept", "peak", "run again"]]
+    lines = [["model", "package", "kind", "regions", *content["implementations"], "kept", "peak", "run again"]]
     for row in content["rows"]:
         name = row["name"] + older_mark(content, table="rows")
         if row["error"]:
-            lines.append([name, row["package"], row["kind"], row["error"], *[""] * 6])
+            lines.append([name, row["package"], row["kind"], row["error"], *[""] * (len(lines[0]) - 4)])
             continue
         last = row["implementations"]["nested"]
         again = "" if last["flops_again"] is None else f"{last['flops_again']:.0%}"
         shares = (f"{last[part] / row[part]:.0%}" if last[part] is not None else "" for part in ("kept", "peak"))
-        cells = (finding(row["implementations"][one]).replace("|", "\\|") for one in IMPLEMENTATIONS)
+        cells = (finding(row["implementations"][one]).replace("|", "\\|") for one in content["implementations"])
         lines.append([name, row["package"], row["kind"], str(row["regions"]), *cells, *shares, again])
     return lines
 
@@ -60,6 +63,14 @@ def _budgets(content: Mapping[str, Any]) -> list[list[str]]:
     return lines
 
 
+def _time_of_a_check(found: Mapping[str, Any]) -> str:
+    names = " and ".join(f"`{name}`" for name in found["implementations"])
+    return (
+        f"Time: a check under {names} ({found['model']}) took as long as {found['checkpointed']:.1f} of the model's steps with "
+        f"checkpointing, or {found['plain']:.1f} without. With {LIMIT:.0f} or more of the first, a run is not published."
+    )
+
+
 def _table(lines: Sequence[Sequence[str]]) -> str:
     first, *others = lines
     return "\n".join(f"| {' | '.join(line)} |" for line in [first, ["---"] * len(first), *others])
@@ -68,7 +79,8 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
 def markdown(content: Mapping[str, Any]) -> str:
     """Both tables and their notes, as docs/zoo.md has them."""
     checked = [row for row in content["rows"] if not row["error"]]
-    agreeing = {name: sum(row["implementations"][name]["verdict"] == "agrees" for row in checked) for name in IMPLEMENTATIONS}
+    names = content["implementations"]
+    agreeing = {name: sum(row["implementations"][name]["verdict"] == "agrees" for row in checked) for name in names}
     told = ", ".join(f"`{name}` {count}" for name, count in agreeing.items())
     return "\n\n".join(
         [
@@ -76,6 +88,7 @@ def markdown(content: Mapping[str, Any]) -> str:
             _table(_models(content)),
             f"Budgets are {BUDGET} of plain's peak, under `{BUDGETED_BY}`; bytes.",
             _table(_budgets(content)),
+            _time_of_a_check(content["time_of_a_check"]),
             measured_on(content) + older_note(content),
         ]
     )

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 import torch
 
+import impls
 from reprise.model_check.checking import check
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.metering import Costs
 from reprise.model_check.report import Result
-from reprise.zoo import other_models, transformers_models
+from reprise.zoo import other_models, time_of_a_check, transformers_models
 from reprise.zoo.architecture import Architecture
 from reprise.zoo.torchvision_import import import_torchvision
 
-IMPLEMENTATIONS = "torch-nonreentrant", "torch-reentrant", "nested"
+IMPLEMENTATIONS = "torch-nonreentrant", "torch-reentrant", "nested", "native", "reentrant"
 PACKAGES = "transformers", "peft", "timm", "torchvision", "diffusers", "scipy"
 BUDGET = "60%"
 BUDGETED_BY = "nested"
@@ -45,11 +46,24 @@ def prepare() -> dict[str, str]:
     return {name: metadata.version(name) for name in PACKAGES}
 
 
-def examined(architecture: Architecture) -> dict[str, Any]:
+def available() -> tuple[str, ...]:
+    """Those of the implementations that exist here: ``native`` needs a compiler."""
+    return tuple(name for name in IMPLEMENTATIONS if name not in impls.COMPILED or _is_built(name))
+
+
+def _is_built(name: str) -> bool:
+    try:
+        impls.find(name)
+    except ValueError:
+        return False
+    return True
+
+
+def examined(architecture: Architecture, implementations: Sequence[str]) -> dict[str, Any]:
     """What a check found in a model, as it is stored; ``error`` says why it could not be checked, if so."""
     row = {name: getattr(architecture, name) for name in ("name", "package", "kind", "switch")}
     try:
-        report = check(architecture.build, impl=IMPLEMENTATIONS)
+        report = check(architecture.build, impl=implementations)
         if report.plain is None:
             raise ValueError(f"nothing was measured: {report.not_measured}")
         return {
@@ -123,11 +137,11 @@ def budgeted(architecture: Architecture) -> dict[str, Any]:
 
 def measured(tell: Callable[[str], object]) -> dict[str, Any]:
     """All rows, as they are stored."""
-    models = architectures()
+    models, implementations = architectures(), available()
     rows, budgets = [], []
     for number, one in enumerate(models, 1):
         tell(f"{number} of {len(models)}: {one.package} {one.name}")
-        rows.append(examined(one))
+        rows.append(examined(one, implementations))
     for one in models:
         if one.name in BUDGETED.get(one.package, ()):
             tell(f"{one.package} {one.name} within {BUDGET} of plain's peak")
@@ -136,4 +150,5 @@ def measured(tell: Callable[[str], object]) -> dict[str, Any]:
             except Exception as error:  # noqa: BLE001 - whatever it is, the model's row tells it
                 row = rows[models.index(one)]
                 row["error"] = row["error"] or f"within {BUDGET}: {type(error).__name__}: {error}"
-    return {"rows": rows, "budgets": budgets}
+    tell("the time of a check")
+    return {"implementations": implementations, "rows": rows, "budgets": budgets, "time_of_a_check": time_of_a_check.measured()}

@@ -11,7 +11,8 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
-from reprise.zoo import publishing, running
+import impls
+from reprise.zoo import publishing, running, time_of_a_check
 from reprise.zoo.architecture import Architecture
 
 OF_IMPLEMENTATION = {
@@ -53,9 +54,16 @@ def row(error: str = "", **differing: Any) -> dict[str, Any]:
     return {**row, "implementations": dict.fromkeys(running.IMPLEMENTATIONS, OF_IMPLEMENTATION) | differing}
 
 
-def content(*rows: Any, budgets: tuple[Mapping[str, Any], ...] = (BUDGET,)) -> dict[str, Any]:
+def content(*rows: Any, budgets: tuple[Mapping[str, Any], ...] = (BUDGET,), steps: float = 9.0) -> dict[str, Any]:
     header = {"machine": {"processor": "a CPU", "cpus": 2}, "versions": {"torch": "2.13.0"}, "date": "2026-11-25T00:00:00"}
-    return {**header, "suite": {"commit": "0" * 40, "dirty": False}, "rows": rows, "budgets": budgets}
+    return {
+        **header,
+        "suite": {"commit": "0" * 40, "dirty": False},
+        "implementations": running.IMPLEMENTATIONS,
+        "rows": rows,
+        "budgets": budgets,
+        "time_of_a_check": {"model": "Llama", "implementations": ["nested"], "checkpointed": steps, "plain": 12.0},
+    }
 
 
 def line(table: str, name: str) -> list[str]:
@@ -71,7 +79,7 @@ def test_a_row_shows_what_differs_and_what_is_saved() -> None:
         "differs": ["2 of 9 gradients", "1 of 3 buffers"],
     }
     cells = line(publishing.markdown(content(row("", **{"torch-reentrant": differing}))), "GPT-2")
-    shown = ["agrees", "rounding: 2 of 9 gradients, 1 of 3 buffers", "agrees", "10%", "50%", "50%"]
+    shown = ["agrees", "rounding: 2 of 9 gradients, 1 of 3 buffers", "agrees", "agrees", "agrees", "10%", "50%", "50%"]
     assert cells == ["GPT-2", "transformers", "decoder", "6", *shown]
 
 
@@ -96,7 +104,7 @@ class Rejected(nn.Module):
 
 def test_a_model_that_cannot_be_measured_has_a_row_that_says_why() -> None:
     one = Architecture("own", "ours", "other", "", lambda: (Rejected(), torch.ones(1, 2)))
-    assert "KeyError: 'not under a mode'" in running.examined(one)["error"]
+    assert "KeyError: 'not under a mode'" in running.examined(one, ["nested"])["error"]
 
 
 def test_a_budget_that_fails_is_told_in_the_models_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +113,15 @@ def test_a_budget_that_fails_is_told_in_the_models_row(monkeypatch: pytest.Monke
 
     one = Architecture("GPT-2", "transformers", "decoder", "", lambda: None)
     monkeypatch.setattr(running, "architectures", lambda: (one,))
-    monkeypatch.setattr(running, "examined", lambda _: {"error": ""})
+    monkeypatch.setattr(running, "examined", lambda *_: {"error": ""})
     monkeypatch.setattr(running, "budgeted", fails)
-    assert running.measured(lambda _: None) == {"rows": [{"error": "within 60%: ValueError: over budget"}], "budgets": []}
+    monkeypatch.setattr(time_of_a_check, "measured", dict)
+    assert running.measured(lambda _: None) == {
+        "implementations": running.available(),
+        "rows": [{"error": "within 60%: ValueError: over budget"}],
+        "budgets": [],
+        "time_of_a_check": {},
+    }
 
 
 BROKEN = [{"executed": 61}, {"predicted": 70}, {"agrees": False}, {"flops": 131}]
@@ -117,6 +131,20 @@ BROKEN = [{"executed": 61}, {"predicted": 70}, {"agrees": False}, {"flops": 131}
 def test_a_budget_that_is_not_kept_or_not_predicted_fails_the_run(change: dict[str, Any]) -> None:
     assert publishing.broken(content(row())) == []
     assert len(publishing.broken(content(row(), budgets=({**BUDGET, **change},)))) >= 1
+
+
+def test_a_check_that_takes_as_long_as_fifteen_steps_fails_the_run() -> None:
+    assert publishing.broken(content(row(), steps=14.9)) == []
+    assert publishing.broken(content(row(), steps=15.0)) == ["a check took as long as 15.0 steps; the limit is 15"]
+
+
+def test_what_cannot_be_built_here_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> Any:
+        raise ValueError(f"no compiler for {name}")
+
+    assert {*running.IMPLEMENTATIONS} - {*running.available()} <= {*impls.COMPILED}
+    monkeypatch.setattr(impls, "find", fails)
+    assert {*running.IMPLEMENTATIONS} - {*running.available()} == {"native"}
 
 
 def test_the_zoo_has_thirty_models_and_ten_budgets_each_by_one_name() -> None:
