@@ -38,6 +38,21 @@ def traced_or_eager(checkpoint: Function) -> Function:
     return checkpoint
 
 
+def untraced(function: Function) -> Function:
+    """Decorate the backward of a custom autograd Function that compiled autograd is not to trace: it breaks the graph there.
+
+    Dynamo is asked only once it traces, since importing it takes seconds.
+    """
+
+    @functools.wraps(function)
+    def called(*args: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return torch.compiler.disable(function)(*args)
+        return function(*args)
+
+    return called  # type: ignore[return-value]
+
+
 def trace(
     function: Callable[..., Any],
     args: tuple[Any, ...],

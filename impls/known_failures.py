@@ -144,14 +144,6 @@ CHANGED_AGAIN: dict[str, Known] = known(
     "results_from_a_closure_that_a_function_changes",
 )
 
-# An eager region's node in a backward that is compiled.
-TRACED_BACKWARD = known(
-    "crashes",
-    "under compiled autograd Dynamo traces the node's backward, and ends with an internal error",
-    "seen here, torch 2.13",
-    "compiled_autograd_over_eager_regions",
-)
-
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
     **known(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from impls.compiled import is_compiling, traced_or_eager
+from impls.compiled import is_compiling, traced_or_eager, untraced
 from impls.implementation import Implementation, known
 from impls.known_failures import (
     AUTOCAST_LOST,
@@ -15,7 +15,6 @@ from impls.known_failures import (
     PEAKS_WITH_OUTPUTS,
     RUNS_TO_THE_END,
     SINGLE_NODE,
-    TRACED_BACKWARD,
     TWO_DTYPES,
 )
 from impls.leaf_arguments import restore_arguments, save_arguments
@@ -48,6 +47,7 @@ class _Region(torch.autograd.Function):
         return prepare_outputs(ctx, value, args)
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         refuse_impossible_backward(ctx)
         inputs = restore_arguments(ctx)
@@ -100,13 +100,6 @@ IMPLEMENTATION = Implementation(
     source="PyTorch 0.4, pull request 6467",
     capabilities=frozenset({"hidden-saves", "nesting", "recomputes"}),
     known=SINGLE_NODE
-    | TRACED_BACKWARD
-    | known(
-        "crashes",
-        "a call of it breaks the graph, so its regions run eagerly",
-        "see compiled_autograd_over_eager_regions",
-        "compiled_autograd_changes_no_number",
-    )
     | RUNS_TO_THE_END
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
     | DRAWS_ANEW

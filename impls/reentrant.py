@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from impls.compiled import is_compiling, trace, traced_or_eager
+from impls.compiled import is_compiling, trace, traced_or_eager, untraced
 from impls.implementation import Implementation, known
 from impls.known_failures import (
     CAPTURED,
@@ -17,7 +17,6 @@ from impls.known_failures import (
     RUNS_TO_THE_END,
     SINGLE_NODE,
     STATISTICS_REQUIRE_GRAD,
-    TRACED_BACKWARD,
     WITHIN_BUDGET,
 )
 from impls.leaf_arguments import detach_variable, restore_arguments, save_arguments
@@ -84,6 +83,7 @@ class CheckpointFunction(torch.autograd.Function):
         return prepare_outputs(ctx, value, args)
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         refuse_impossible_backward(ctx)
         inputs = restore_arguments(ctx)
@@ -190,7 +190,6 @@ IMPLEMENTATION = Implementation(
         }
     ),
     known=SINGLE_NODE
-    | TRACED_BACKWARD
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
