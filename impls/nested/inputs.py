@@ -128,9 +128,10 @@ class Inputs:
     They are found in positional and keyword arguments, in containers that pytree knows, and in dataclasses whose state is all
     in their attributes; an object that occurs several times is one object in the recomputation, too. A container of Python's
     own that still holds what it held, and no tensor that comes back as another object, is passed as it is. One that the
-    function has changed, or its caller since, is passed, too, if the function finds it by another name as well, or if it holds
-    only numbers and the like besides what is kept anyway: for the run it is filled with what it held at the call. Other
-    containers are made anew. Other objects are kept as they are: a tensor inside one is not watched.
+    function has changed is passed, too, if the function finds it by another name as well, or if it holds only numbers and the
+    like besides what is kept anyway: for the run it is filled with what it held at the call. Other containers are made anew,
+    also one that the caller has changed after the call, even if the function reads it by another name. Other objects are kept
+    as they are: a tensor inside one is not watched.
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
