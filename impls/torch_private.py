@@ -1,9 +1,9 @@
 """Every private name of torch that ``impls`` uses, under a plain name: what it is for, and what happens without it.
 
-All of them were found in torch 2.11, 2.13 and 2.15 unless a comment says otherwise; 2.12 and 2.14 have not been looked at. If a
-release lacks one, importing this module raises an ImportError that names both, unless a comment says what is done instead.
-Where torch has a public name that does the same, impls uses that one. Functions and classes are assigned as they are, so that
-calls take no longer; attributes of objects, which cannot be, are listed in ``ATTRIBUTES``.
+All of them were found in torch 2.11 to 2.15 unless a comment says otherwise. If a release lacks one, importing this module
+raises an ImportError that names both, unless a comment says what is done instead. Where torch has a public name that does the
+same, impls uses that one. Functions and classes are assigned as they are, so that calls take no longer; attributes of objects,
+which cannot be, are listed in ``ATTRIBUTES``.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ if not _is_counted():
 # Makes what a node keeps of a tensor, without a node: (tensor, whether it is an output). torch 2.11 has none, and then a custom
 # Function makes a node for it.
 make_saved_tensor: Callable[[torch.Tensor, bool], Any] | None = getattr(torch._C._autograd, "_make_saved_tensor", None)
-# Whether selective policies ask for the user's saved-tensor hooks around a region, which is from 2.14 on by the release notes.
+# Whether selective policies ask for the user's saved-tensor hooks around a region, which is from 2.14 on.
 POLICIES_ASK_FOR_HOOKS = hasattr(torch.utils.checkpoint, "_current_user_saved_tensors_hooks")
 
 # Attributes of objects, by what they are for. They stand where they are used, as a function around each would take longer than

@@ -20,8 +20,7 @@ __all__ = [
     "set_warn_on_accumulate_grad_stream_mismatch",
 ]
 
-# The first release that has each name (2.11: that or an older one), by the release notes of 2.14 or by installed releases; 2.12
-# was not looked at.
+# The first release that has each name, of those that were installed: 2.11 (2.11 stands for that or an older one) to 2.15.
 FIRST_RELEASES: Mapping[str, str] = MappingProxyType(
     {
         "node_creation_hook": "2.14",
