@@ -63,6 +63,12 @@ IMPLEMENTATION = Implementation(
         "the_process_grows_by_outputs_alone",
     )
     | WITHIN_BUDGET
+    | known(
+        "diverges",
+        "there are no regions, so what is within them is recomputed as what is beside them",
+        "see masks_within_a_memory_budget",
+        "masks_of_regions_within_a_memory_budget",
+    )
     | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")
     | known(
         "agrees",

@@ -12,7 +12,7 @@ from conformance.judging.law import law
 from conformance.judging.refusals import TRACING, names_one
 from conformance.judging.verdicts import Crashes, Refuses
 from conformance.programs.compiled import EXACT, Compiled, compiled, compiling, sums_of
-from conformance.programs.scenarios.compiled import graphs, values
+from conformance.programs.scenarios.compiled import graphs, side_effects, values
 from conformance.programs.strategies import CORE, programs
 from conformance.rows.for_readers import for_readers
 from impls import Implementation
@@ -32,7 +32,7 @@ OF_CLAIMS = {
 }
 
 
-def _as_expected(case: Case, names: Collection[str] = COMPILING) -> None:
+def as_expected(case: Case, names: Collection[str] = COMPILING) -> None:
     """What the program notes as seen is what it notes as expected.
 
     A refusal is what Dynamo raises for something that it does not support, or an error whose own message has one of these
@@ -46,7 +46,7 @@ def _as_expected(case: Case, names: Collection[str] = COMPILING) -> None:
 
 
 def _equals_plain(case: Case) -> None:
-    """Every note equals plain's; refusals are those of ``_as_expected``."""
+    """Every note equals plain's; refusals are those of ``as_expected``."""
     try:
         case.equals_plain()
     except Refuses as refusal:
@@ -65,9 +65,9 @@ def _require_refusal(case: Case, refusal: Refuses, names: Collection[str]) -> No
 
 
 def _as_expected_or_refused(case: Case, names: Collection[str] = COMPILING) -> None:
-    """As ``_as_expected``; a case that is refused proves nothing."""
+    """As ``as_expected``; a case that is refused proves nothing."""
     try:
-        _as_expected(case, names)
+        as_expected(case, names)
     except Refuses as refusal:
         case.refusal = refusal.detail
 
@@ -101,7 +101,7 @@ def test_compiled_regions_take_what_is_claimed(case: Case) -> None:
 )
 def test_compiled_regions_called_again(case: Case) -> None:
     """The second call of a compiled region, and one with another shape, give plain's gradients, dynamic shapes or not."""
-    _as_expected(case)
+    as_expected(case)
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, inductor, C++, fusion")
@@ -118,7 +118,7 @@ def test_compiled_regions_called_again(case: Case) -> None:
 )
 def test_regions_compiled_by_inductor(case: Case) -> None:
     """Regions that inductor compiles give plain's values and gradients up to rounding, also when they are called again."""
-    _as_expected(case)
+    as_expected(case)
 
 
 def _exported(claims: Implementation, *, strict: bool) -> st.SearchStrategy[object]:
@@ -131,17 +131,18 @@ def _exported(claims: Implementation, *, strict: bool) -> st.SearchStrategy[obje
 @law(partial(_exported, strict=False), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
 def test_exported_regions_equal_plain(case: Case) -> None:
     """A module with regions that is exported gives plain's values and gradients, for other inputs, too."""
-    _as_expected(case)
+    as_expected(case)
 
 
 @for_readers("advanced", "wrong gradient", "torch.export, strict=True, ExportedProgram, tag_activation_checkpoint")
 @law(partial(_exported, strict=True), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
 def test_regions_exported_by_dynamo_equal_plain(case: Case) -> None:
     """With strict=True, by which Dynamo traces the module, what is exported gives plain's values and gradients, too."""
-    _as_expected(case)
+    as_expected(case)
 
 
-_DROPOUT = {"regions": st.integers(1, 2), "outside": st.booleans()}
+_REGIONS = st.integers(1, 2)
+_DROPOUT = {"regions": _REGIONS, "outside": st.booleans()}
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, dropout, functionalize_rng_ops")
@@ -154,7 +155,7 @@ _DROPOUT = {"regions": st.integers(1, 2), "outside": st.booleans()}
 )
 def test_masks_of_compiled_regions_are_replayed(case: Case) -> None:
     """Dropout in compiled regions draws plain's numbers, gradients are of the same mask, and the stream is where plain's is."""
-    _as_expected(case)
+    as_expected(case)
 
 
 @for_readers("advanced", "wrong gradient", "torch.compile, dropout, backend eager, debugging")
@@ -167,7 +168,7 @@ def test_masks_of_compiled_regions_are_replayed(case: Case) -> None:
 )
 def test_masks_in_graphs_that_are_not_compiled(case: Case) -> None:
     """With the backend "eager", which only captures graphs, regions with dropout draw as they do in other graphs."""
-    _as_expected(case)
+    as_expected(case)
 
 
 _BELOW_ONE = st.sampled_from([0.0, 0.5])
@@ -175,15 +176,28 @@ _BELOW_ONE = st.sampled_from([0.0, 0.5])
 
 @for_readers("advanced", "wrong gradient", "torch.compile, dropout, activation_memory_budget")
 @law(
-    compiling(values.dropout, backend=st.just("aot_eager"), budget=_BELOW_ONE, **_DROPOUT),
+    compiling(values.dropout, backend=st.just("aot_eager"), budget=_BELOW_ONE, regions=_REGIONS, outside=st.just(False)),
+    needs=["compiled", "rng"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_masks_of_regions_within_a_memory_budget(case: Case) -> None:
+    """Within an activation memory budget, dropout inside of regions draws forward's numbers in the recomputation."""
+    as_expected(case)
+
+
+@for_readers("advanced", "wrong gradient", "torch.compile, dropout, activation_memory_budget")
+@law(
+    compiling(values.dropout, backend=st.just("aot_eager"), budget=_BELOW_ONE, regions=_REGIONS, outside=st.just(True)),
     needs=["compiled", "rng"],
     recomputes=False,
     effort=0.1,
     floor=1,
 )
 def test_masks_within_a_memory_budget(case: Case) -> None:
-    """What the partitioner recomputes within an activation memory budget draws forward's numbers, inside regions or not."""
-    _as_expected(case)
+    """Within an activation memory budget, dropout beside regions draws forward's numbers if the partitioner recomputes it."""
+    as_expected(case)
 
 
 @for_readers("everyday", "more work than needed", "torch.compile, graph break, recompilation, recompile limit")
@@ -196,7 +210,7 @@ def test_masks_within_a_memory_budget(case: Case) -> None:
 )
 def test_compiled_regions_are_one_graph(case: Case) -> None:
     """A step with regions is one graph: none breaks it, and it is compiled once for a shape, or once more for all others."""
-    _as_expected(case)
+    as_expected(case)
 
 
 _BLOCKS = st.integers(1, 3)
@@ -212,7 +226,7 @@ _BLOCKS = st.integers(1, 3)
 )
 def test_compiled_regions_save_what_they_are_passed(case: Case) -> None:
     """From the forward graph to the backward graph go the tensors that regions are passed, and no others."""
-    _as_expected(case)
+    as_expected(case)
 
 
 @for_readers("everyday", "more work than needed", "torch.compile, recomputation, is it enabled")
@@ -225,7 +239,7 @@ def test_compiled_regions_save_what_they_are_passed(case: Case) -> None:
 )
 def test_compiled_regions_are_recomputed_once(case: Case) -> None:
     """The backward graph runs each operator again that backward needs the result of, once, as eager regions do."""
-    _as_expected(case)
+    as_expected(case)
 
 
 _POLICY = st.sampled_from(["products", "sines"])
@@ -249,7 +263,7 @@ _POLICY = st.sampled_from(["products", "sines"])
 )
 def test_policies_keep_what_they_say_when_compiled(case: Case) -> None:
     """A selective policy keeps the same results in a compiled region, and they alone do not run again."""
-    _as_expected(case)
+    as_expected(case)
 
 
 @for_readers("advanced", "wrong gradient", "torch.compile, SAC, in-place, selective checkpointing")
@@ -264,29 +278,47 @@ def test_policies_keep_what_they_say_when_compiled(case: Case) -> None:
 )
 def test_operators_in_place_under_a_compiled_policy(case: Case) -> None:
     """An in-place operator in a compiled region with a selective policy is neither lost nor done twice, or is refused."""
+    _as_expected_or_refused_for_a_change(case)
+
+
+def _as_expected_or_refused_for_a_change(case: Case) -> None:
     try:
-        _as_expected(case, COMPILING | CHANGING)
+        as_expected(case, COMPILING | CHANGING)
     except Refuses as refusal:
         if not names_one(refusal.detail.partition(ADVICE)[0], CHANGING):
             raise  # what takes no policies is refused for that, and a script shows it
         case.refusal = refusal.detail
 
 
-@for_readers("everyday", "wrong gradient", "torch.compile, wrapping order, apply_activation_checkpointing, cache limit")
+@for_readers("advanced", "wrong gradient", "torch.compile, SAC, lazy initialization, side effect, first step")
 @law(
-    compiling(
-        values.wrapped,
-        backend=BACKEND,
-        order=st.sampled_from(["inside", "around", "both"]),
-        rows=st.sampled_from([(2,), (2, 5, 7)]),
+    (
+        compiling(side_effects.in_the_first_run, backend=BACKEND, switched=st.just("after")),
+        compiling(side_effects.in_the_first_run, backend=BACKEND, switched=st.just("inside")),
     ),
+    needs=["compiled", "context-fn"],
+    gradients=False,  # plain takes no options
     recomputes=False,
     effort=0.1,
     floor=1,
-    about=TRACING,
+    about=TRACING | CHANGING,
 )
+def test_operators_of_the_first_run_alone(case: Case) -> None:
+    """An operator that runs the first time only is right in a compiled region with a selective policy, or it is refused."""
+    _as_expected_or_refused_for_a_change(case)
+
+
+def _wrapped(claims: Implementation) -> st.SearchStrategy[object]:
+    orders = ["inside", "around", "both", *(["nested"] if "nesting" in claims.capabilities else [])]
+    policy = st.booleans() if "context-fn" in claims.capabilities else st.just(False)
+    shapes = st.sampled_from([(2,), (2, 5, 7)])
+    return compiling(values.wrapped, backend=BACKEND, order=st.sampled_from(orders), rows=shapes, policy=policy)
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, wrapping order, apply_activation_checkpointing, cache limit")
+@law(_wrapped, recomputes=False, effort=0.15, floor=1, about=TRACING)
 def test_compiled_inside_or_around(case: Case) -> None:
-    """Whether the region is compiled, or what it calls, or both, changes no number, also if shapes differ: or it is refused."""
+    """Whether a region is compiled, what it calls, or both, also inside another region, changes no number: or it is refused."""
     _as_expected_or_refused(case)
 
 
@@ -299,7 +331,7 @@ def _breaks(claims: Implementation) -> st.SearchStrategy[object]:
 @law(_breaks, recomputes=False, effort=0.1, floor=1)
 def test_graph_breaks_change_no_number(case: Case) -> None:
     """A graph break inside of a region, or between two, changes no value, no gradient and no random number."""
-    _as_expected(case)
+    as_expected(case)
 
 
 @for_readers("advanced", "wrong gradient", "torch.compile, side effect, buffer, BatchNorm, in-place")
@@ -320,7 +352,7 @@ def test_compiled_regions_that_change_tensors(case: Case) -> None:
 @law(compiling(values.hooked, backend=BACKEND, change=st.booleans()), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
 def test_hooks_around_compiled_regions(case: Case) -> None:
     """Hooks for saved tensors that are around a compiled region are called, and change no gradient."""
-    _as_expected(case)
+    as_expected(case)
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, tied weights, shared layer, autocast")
@@ -333,7 +365,7 @@ def test_hooks_around_compiled_regions(case: Case) -> None:
 )
 def test_compiled_regions_that_share_a_weight(case: Case) -> None:
     """Two compiled regions side by side that read one weight give plain's gradients, also under autocast."""
-    _as_expected(case)
+    as_expected(case)
 
 
 OPTIONS = frozenset({"preserve_rng_state", "debug", "early_stop", "determinism_check", "context_fn"})
@@ -355,7 +387,7 @@ def test_options_of_compiled_regions_are_kept_or_refused(case: Case) -> None:
     """An option that a compiled region is given does what it does eagerly, in each call, or is refused by its name."""
     option = dict(case.program.arguments)["option"]  # type: ignore[attr-defined]  # programs written by hand say what they are
     try:
-        _as_expected(case, {option})
+        as_expected(case, {option})
     except Refuses as refusal:
         if "compiled" not in case.implementation.capabilities:
             raise  # whatever it is given
@@ -369,7 +401,14 @@ def test_options_of_compiled_regions_are_kept_or_refused(case: Case) -> None:
 @law(compiling(graphs.budgets, regions=st.integers(1, 2)), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
 def test_less_budget_saves_no_more(case: Case) -> None:
     """With a smaller activation memory budget no more is saved, in the end less, and gradients are the same."""
-    _as_expected(case)
+    as_expected(case)
+
+
+@for_readers("advanced", "leaked or late memory", "torch.compile, activation_memory_budget, peak memory, out of memory")
+@law(compiling(graphs.peaks, regions=st.integers(2, 3)), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_less_budget_peaks_no_higher(case: Case) -> None:
+    """With a smaller activation memory budget no more is alive at once in forward and backward."""
+    as_expected(case)
 
 
 def _with_autograd(claims: Implementation, *, eager: bool) -> st.SearchStrategy[object]:
@@ -391,4 +430,4 @@ def test_compiled_autograd_changes_no_number(case: Case) -> None:
 @law(partial(_with_autograd, eager=True), recomputes=False, effort=0.2, floor=1)
 def test_compiled_autograd_over_eager_regions(case: Case) -> None:
     """A backward that compiled autograd compiles, over a region that ran eagerly, gives plain's gradients, each time."""
-    _as_expected(case)
+    as_expected(case)

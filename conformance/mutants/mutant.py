@@ -42,6 +42,7 @@ UNBREAKABLE = {
     "what_is_drawn_after_what_a_policy_keeps": "nested is declared to diverge here, so no fault changes the verdict",
     "masks_in_graphs_that_are_not_compiled": "nested is declared to diverge here, so no fault changes the verdict",
     "masks_within_a_memory_budget": "nested is declared to diverge here, so no fault changes the verdict",
+    "less_budget_peaks_no_higher": "nested is declared to diverge here, so no fault changes the verdict",
     "containers_whose_tensors_are_watched": "nested is declared to diverge here, so no fault changes the verdict",
     "what_is_computed_from_a_tensor_that_is_replaced": "nested is declared to diverge here, so no fault changes the verdict",
     "weights_cached_around_forward": "nested is declared to diverge here, so no fault changes the verdict",
@@ -52,7 +53,11 @@ UNBREAKABLE = {
         "it takes a device that is not started yet: the simulated one always is",
     ),
     **dict.fromkeys(
-        ("a_captured_graph_replays_regions", "capturing_a_region_is_right_or_refused"),
+        (
+            "a_captured_graph_replays_regions",
+            "capturing_a_region_is_right_or_refused",
+            "regions_compiled_with_reduced_overhead",
+        ),
         "it takes CUDA graphs, and the simulated device has none",
     ),
     **dict.fromkeys(

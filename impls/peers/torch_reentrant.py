@@ -53,6 +53,7 @@ IMPLEMENTATION = Implementation(
         "seen here, torch 2.13",
         "policies_keep_what_they_say_when_compiled",
         "operators_in_place_under_a_compiled_policy",
+        "operators_of_the_first_run_alone",
     )
     | TORCH_REENTRANT
     | known(

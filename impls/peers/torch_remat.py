@@ -76,6 +76,7 @@ IMPLEMENTATION = Implementation(
         "masks_of_compiled_regions_are_replayed",
         "policies_keep_what_they_say_when_compiled",
         "operators_in_place_under_a_compiled_policy",
+        "operators_of_the_first_run_alone",
     )
     | known(
         "diverges",

@@ -107,6 +107,44 @@ def draws_anew_for_the_gradient(copy: Copy) -> None:
     copy.call_instead("compiled", "trace", trace)
 
 
+@mutant("compiled", "compiled", "masks_of_regions_within_a_memory_budget")
+def draws_anew_within_a_budget(copy: Copy) -> None:
+    """If the activation memory budget is below 1, the value of a traced region is that of another run than its gradient."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+        if not _has_budget():
+            return there(function, args, kwargs, *rest, **options)
+        value, again = function(*args, **kwargs).detach(), there(function, args, kwargs, *rest, **options)
+        return value + (again - again.detach())
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "operators_of_the_first_run_alone")
+def runs_first_and_differentiates_another_run(copy: Copy) -> None:
+    """A traced region runs outside of what the compiler watches first, and its gradient is that of a second run."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+        value, again = function(*args, **kwargs).detach(), there(function, args, kwargs, *rest, **options)
+        return value + (again - again.detach())
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "kinds_of_regions_compiled_by_inductor")
+def differentiates_no_inner_region(copy: Copy) -> None:
+    """A traced region inside of another has no gradient."""
+    depth: list[int] = []
+
+    def trace(there: Any, *args: Any, **options: Any) -> Any:
+        depth.append(len(depth))
+        value = there(*args, **options)
+        depth.pop()
+        return _tensor_by_tensor(torch.Tensor.detach, value) if depth else value
+
+    copy.call_instead("compiled", "trace", trace)
+
+
 @mutant("compiled", "compiled", "compiled_regions_are_one_graph")
 def breaks_the_graph(copy: Copy) -> None:
     """A region is not traced: the graph ends before it."""

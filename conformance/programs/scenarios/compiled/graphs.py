@@ -143,3 +143,56 @@ def budgets(checkpoint: Any, note: Any, device: str, *, regions: int) -> None:
     note("seen order", sizes)
     note("expected less at last", True)
     note("seen less at last", sizes[0] > sizes[-1])
+
+
+def peaks(checkpoint: Any, note: Any, device: str, *, regions: int) -> None:
+    """The backend is aot_eager, which runs graphs operator by operator, with a meter around each of the two."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.backends.debugging import boxed_nop
+    from torch._functorch import config
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch.multiprocessing.reductions import StorageWeakRef
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    x = torch.randn(4, 4, device=device, requires_grad=True)
+    w = torch.randn(4, 4, device=device, requires_grad=True)
+    alive, sizes = {}, []
+
+    class Alive(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            for one in result if isinstance(result, tuple) else (result,):
+                storage = one.untyped_storage()
+                alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+            sizes.append(sum(size for storage, size in alive.values() if not storage.expired()))
+            return result
+
+    def metered(graph, inputs):
+        run = boxed_nop(graph, inputs)
+
+        def inside(args):
+            with Alive():
+                return run(args)
+
+        inside._boxed_call = True
+        return inside
+
+    def step():
+        h = x.sin().exp()
+        for _ in range(regions):
+            h = checkpoint(lambda h: (h @ w).sin().exp(), h)
+        return h
+
+    found = []
+    backend = aot_autograd(fw_compiler=metered, partition_fn=min_cut_rematerialization_partition)
+    for budget in (1.0, 0.75, 0.5, 0.25, 0.0):
+        torch.compiler.reset()
+        alive.clear()
+        sizes.clear()
+        with config.patch(activation_memory_budget=budget):
+            y = torch.compile(step, backend=backend, fullgraph=True)()
+        y.backward(torch.ones_like(y))
+        found.append(max(sizes))
+    note("gradients 0", [x.grad, w.grad])
+    note("expected order", sorted(found, reverse=True))
+    note("seen order", found)

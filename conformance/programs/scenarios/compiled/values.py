@@ -122,7 +122,15 @@ def shared_weight(checkpoint: Any, note: Any, device: str, *, backend: str, auto
     note("seen both", backward(torch.compile(lambda: both(checkpoint), backend=backend, fullgraph=True, dynamic=dynamic)()))
 
 
-def wrapped(checkpoint: Any, note: Any, device: str, *, backend: str, order: str, rows: tuple[int, ...]) -> None:
+def wrapped(
+    checkpoint: Any, note: Any, device: str, *, backend: str, order: str, rows: tuple[int, ...], policy: bool
+) -> None:
+    import functools
+
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    contexts = lambda: create_selective_checkpoint_contexts([torch.ops.aten.mm.default])  # noqa: E731 - as scripts show it
+    options = {"context_fn": contexts} if policy else {}
     w = torch.randn(3, 3, device=device, requires_grad=True)
     inputs = [torch.randn(each, 3, device=device, requires_grad=True) for each in rows]
 
@@ -140,9 +148,11 @@ def wrapped(checkpoint: Any, note: Any, device: str, *, backend: str, order: str
     note("expected outputs", due)
     note("gradients 0", due[len(inputs) :])
     inside = torch.compile(f, backend=backend) if order in ("around", "both") else f
-    step = lambda x: checkpoint(inside, x).tanh()  # noqa: E731 - as a lambda is what scripts show in a line
-    if order in ("inside", "both"):
+    step = lambda x: checkpoint(inside, x, **options).tanh()  # noqa: E731 - as a lambda is what scripts show in a line
+    if order != "around":
         step = torch.compile(step, backend=backend)
+    if order == "nested":
+        step = functools.partial(checkpoint, step)
     note("seen outputs", backward([step(x) for x in inputs]))
 
 
