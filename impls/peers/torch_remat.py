@@ -74,6 +74,7 @@ IMPLEMENTATION = Implementation(
         "numbers",
         "seen here, torch_remat 0.2.2",
         "masks_of_compiled_regions_are_replayed",
+        "masks_of_regions_within_a_memory_budget",
         "policies_keep_what_they_say_when_compiled",
         "operators_in_place_under_a_compiled_policy",
         "operators_of_the_first_run_alone",
