@@ -37,7 +37,7 @@ from conformance.runs import device_check
 
 BACKEND = "inductor"
 # The roots of fingerprints: what makes contenders by name, and what measures.
-CHOSEN = tuple(f"benches.compare.compiled_steps:{name}" for name in ("offered", "_checkpoint", "BUDGETS"))
+CHOSEN = tuple(f"benches.compare.compiled_steps:{name}" for name in ("offered", "_checkpoint", "BUDGETS", "PEERS"))
 MEASURED = (
     "benches.compare.compiled_steps:measured_rows",
     "benches.compare.measurement:processor_seconds",

@@ -39,6 +39,7 @@ from benches.rounds import interleaved
 
 BUDGETS = 0.0, 0.5  # fractions of what the compiled plain step saves between forward and backward; 1 is that step itself
 TORCHS = "torch-nonreentrant"
+PEERS = "torch-selective", "torch-remat"  # that claim to compile, as others do not
 CALLS = 3  # of plain's step, of which the fastest says how many make a round
 
 
@@ -86,15 +87,16 @@ class TooLongError(Exception):
 
 
 def offered() -> dict[str, Callable[[], Compiled]]:
-    """What makes each contender, by name, plain first: ours that claim to compile, PyTorch's checkpoint and memory budgets.
+    """What makes each contender, by name, plain first: checkpoints that compile, ours and those of others, and memory budgets.
 
-    PyTorch's other checkpoints would make the same graph. Calling what makes one raises ValueError if that is not available.
+    Of PyTorch's own there is one, since the reentrant variant and the one without early stop would make the same graph.
+    Calling what makes one raises ValueError if that is not available.
     """
     made: dict[str, Callable[[], Compiled]] = {PLAIN.name: lambda: Compiled(PLAIN.name, PLAIN.family, PLAIN)}
     made["plain-eager"] = lambda: Compiled("plain-eager", PLAIN.family, PLAIN, eager=True)
     claiming = [name for name in impls.names("checkpoint") if "compiled" in impls.get(name).capabilities and name != PLAIN.name]
     ours = [name for name in claiming if not name.startswith("torch-")]
-    for name in dict.fromkeys((TORCHS, *ours, *impls.COMPILED)):
+    for name in dict.fromkeys((TORCHS, *PEERS, *ours, *impls.COMPILED)):
         made[name] = functools.partial(_checkpoint, name)
     for budget in BUDGETS:
         name = f"budget-{budget:g}"
@@ -103,7 +105,7 @@ def offered() -> dict[str, Callable[[], Compiled]]:
 
 
 def _checkpoint(name: str) -> Compiled:
-    family = "torch" if name == TORCHS else "ours"
+    family = "torch" if name == TORCHS else "peer" if name in PEERS else "ours"
     return Compiled(name, family, checkpointing(name, family, impls.find(name).checkpoint, name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,8 +18,9 @@ from rich.console import Console
 from torch._dynamo.backends.debugging import aot_eager_decomp_partition
 from torch._functorch import config as partitioner
 
+import impls
 from benches.compare import compiled, compiled_report
-from benches.compare.compiled_steps import Compiled, CompiledRow, measured_rows, offered
+from benches.compare.compiled_steps import PEERS, Compiled, CompiledRow, measured_rows, offered
 from benches.compare.contenders import checkpointing
 from benches.compare.measurement import MEASURED, RAISES, VOID, Subject
 from benches.compare.meters import Bytes
@@ -164,9 +166,26 @@ def test_contenders_are_those_that_compile_and_what_cannot_be_had_is_named(monke
     monkeypatch.setattr("impls.find", unavailable)
     found, missing = compiled.contenders((), "cpu")
     assert [one.name for one in found] == ["plain", "plain-eager", "budget-0", "budget-0.5"]
-    assert {one.name: one.reason for one in missing}.keys() == {"torch-nonreentrant", "reentrant", "nested", "native"}
+    checkpoints = {"torch-nonreentrant", "torch-selective", "torch-remat", "reentrant", "nested", "native"}
+    assert {one.name for one in missing} == checkpoints
     with pytest.raises(InvalidOption, match="impl is 'native', which cannot be had here: no compiler"):
         compiled.contenders(["native"], "cpu")
+
+
+def test_peers_are_those_that_claim_to_compile() -> None:
+    claiming = set()
+    for name, peer in impls.PEERS.items():
+        with contextlib.suppress(ValueError):  # it is not installed here
+            claiming |= {name} if "compiled" in peer.load().capabilities else set()
+    assert "torch-selective" in claiming <= {*PEERS}
+
+
+def test_what_a_selective_policy_keeps_is_kept_in_the_graph() -> None:
+    attention = workloads.workload("attention", "S", "cpu")
+    found = measured_rows(Subject(attention, "cpu"), picked("torch-nonreentrant", "torch-selective"), Backend(), 0)
+    assert [row.status for row in found] == [MEASURED] * 2
+    recomputed, selective = (row.allocated.kept for row in found if row.allocated is not None)
+    assert recomputed < selective
 
 
 def test_a_name_that_does_not_exist_is_refused() -> None:

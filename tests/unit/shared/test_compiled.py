@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo import config as dynamo
+from torch._dynamo.utils import counters
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from impls import legacy, native, nested, reentrant
@@ -256,6 +258,33 @@ def test_legacy_is_refused_in_a_graph_and_right_outside() -> None:
         step(blocks.input)
     step = torch.compile(lambda x: blocks.forward(legacy.checkpoint, x), backend="aot_eager")
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+
+
+@pytest.mark.parametrize("backend", EXACT)
+@pytest.mark.parametrize("checkpoint", [reentrant.checkpoint, legacy.checkpoint], ids=["reentrant", "legacy"])
+def test_compiled_autograd_leaves_the_backward_of_an_eager_region_alone(checkpoint: Checkpoint, backend: str) -> None:
+    blocks = Blocks()
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+    traced: list[bool] = []
+
+    def block(w: Tensor, h: Tensor) -> Tensor:
+        traced.append(torch.compiler.is_dynamo_compiling())
+        return blocks.block(w, h)
+
+    def backward(y: Tensor) -> None:
+        y.backward(torch.ones_like(y))
+
+    counters.clear()
+    with dynamo.patch(compiled_autograd=True):
+        for _ in range(2):
+            y = blocks.forward(checkpoint, blocks.input, block)
+            torch.compile(backward, backend=backend)(y)
+            leaves = [*blocks.weights, blocks.input]
+            assert_equal([y.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)], due)
+            for leaf in leaves:
+                leaf.grad = None
+    assert counters["compiled_autograd"]["captures"] > 0
+    assert traced == [False] * 12  # three blocks, forward and backward, twice
 
 
 @ours
