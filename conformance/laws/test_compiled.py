@@ -308,15 +308,15 @@ def test_operators_of_the_first_run_alone(case: Case) -> None:
     _as_expected_or_refused_for_a_change(case)
 
 
-def _wrapped(claims: Implementation) -> st.SearchStrategy[object]:
-    orders = ["inside", "around", "both", *(["nested"] if "nesting" in claims.capabilities else [])]
+def _wrapped(claims: Implementation) -> tuple[st.SearchStrategy[object], ...]:
     policy = st.booleans() if "context-fn" in claims.capabilities else st.just(False)
-    shapes = st.sampled_from([(2,), (2, 5, 7)])
-    return compiling(values.wrapped, backend=BACKEND, order=st.sampled_from(orders), rows=shapes, policy=policy)
+    orders = [st.sampled_from(["inside", "around", "both"]), *([st.just("nested")] if "nesting" in claims.capabilities else [])]
+    choices = {"backend": BACKEND, "rows": st.sampled_from([(2,), (2, 5, 7)]), "policy": policy}
+    return tuple(compiling(values.wrapped, order=order, **choices) for order in orders)
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, wrapping order, apply_activation_checkpointing, cache limit")
-@law(_wrapped, recomputes=False, effort=0.15, floor=1, about=TRACING)
+@law(_wrapped, recomputes=False, effort=0.1, floor=1, about=TRACING)
 def test_compiled_inside_or_around(case: Case) -> None:
     """Whether a region is compiled, what it calls, or both, also inside another region, changes no number: or it is refused."""
     _as_expected_or_refused(case)
