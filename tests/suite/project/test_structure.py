@@ -50,6 +50,7 @@ LONG_FUNCTIONS = {
     "conformance/judging/law.py:law": "a keyword for each field of a law",
     "conformance/page/page.py:rendered": "an argument for each part of the template",
     "conformance/programs/offloaded_models.py:offloaded": "draws a model, its options and its text",
+    "conformance/programs/scenarios/compiled/graphs.py:peaks": "the text of a program",
     "conformance/programs/scenarios/errors.py:managed": "the text of a program",
     "conformance/programs/scenarios/graph/hooks.py:unlike": "the text of a program",
     "conformance/programs/scenarios/graph/mutation/changes.py:mutated": "the text of a program",
