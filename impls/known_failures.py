@@ -24,14 +24,43 @@ def among(limits: dict[str, Known], *laws: str) -> dict[str, Known]:
 _OWN_BACKWARD = "https://docs.pytorch.org/docs/stable/checkpoint.html, differences of the reentrant variant"
 
 # Whatever calls the function itself a second time.
-RUN_TWICE: dict[str, Known] = known(
-    "diverges",
-    "a module that the function calls is called again with it, and updates its buffers again: statistics of a batch norm "
-    "count twice, and a spectral norm is another one, so that gradients are wrong, too",
-    "pytorch#96136; seen here",
-    "a_module_updates_its_buffers_once",
-    effect="updated twice",
-)
+RUN_TWICE: dict[str, Known] = {
+    **known(
+        "diverges",
+        "a module that the function calls is called again with it, and updates its buffers again: statistics of a batch norm "
+        "count twice, and a spectral norm is another one, so that gradients are wrong, too",
+        "pytorch#96136; seen here",
+        "a_module_updates_its_buffers_once",
+        effect="updated twice",
+    ),
+    **known(
+        "diverges",
+        "the function reads what it has put in the tensor's place: the old one is gone by the end of forward, as is what the "
+        "function makes itself, so nobody can tell the two apart without keeping both",
+        "seen here, torch 2.13",
+        "buffers_that_the_function_replaces",
+    ),
+    **known(
+        "diverges",
+        "the function runs again without the hook, and what it saves looks the same",
+        "seen here, torch 2.13",
+        "hooks_that_remove_themselves",
+    ),
+    **known(
+        "diverges",
+        "the graph holds the function and the arguments for a second run, and if these lead to an output, that holds the "
+        "graph: the garbage collector does not see references inside of it",
+        "seen here, torch 2.13",
+        "outputs_that_their_own_region_reaches_are_freed",
+        "arguments_overwritten_with_the_output_are_freed",
+    ),
+    **known(
+        "diverges",
+        "an argument is kept with its history for a second run, whether the function detaches it or not",
+        "seen here, torch 2.13",
+        "what_a_function_detaches_is_freed",
+    ),
+}
 
 # Whatever compares how saved tensors look, and not which operators save them.
 SPECIALISED: dict[str, Known] = known(
@@ -138,6 +167,7 @@ REPLACED: dict[str, Known] = known(
     "seen here",
     "names_that_are_bound_late",
     "weights_and_buffers_that_are_replaced",
+    "buffers_that_the_function_replaces_and_others_keep",
     "weights_that_are_replaced_under_autocast",
     "what_is_computed_from_a_tensor_that_is_replaced",
     "regions_inside_a_functional_call",
@@ -155,6 +185,13 @@ CHANGED_AGAIN: dict[str, Known] = known(
 
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
+    **known(
+        "diverges",
+        "the node keeps the function and its other arguments after its backward, too; of several regions, the collector does "
+        "not see the way from one node to the next",
+        "seen here, torch 2.13",
+        "outputs_that_their_own_region_reaches_after_backward",
+    ),
     **known(
         "diverges",
         "forward runs the function without grad mode and the recomputation with it, on leaves in place of the arguments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -16,11 +17,12 @@ from conformance.meters.meter import Made, Moment, Storages
 from conformance.programs.nesting_switch import if_nesting
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
 from conformance.programs.program import Named
-from conformance.programs.scenarios import kept_objects, lifetimes
+from conformance.programs.scenarios import kept_objects, lifetimes, reached_outputs
 from conformance.programs.scenarios.regions import exec_groups
 from conformance.programs.schedules import exactly, schedules, watched
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
+from impls import Implementation
 from impls.plain import checkpoint as plain
 from impls.schedules import Keep, Plan, Region, interpret, unit_chain
 
@@ -280,6 +282,11 @@ def test_what_a_function_puts_into_its_arguments_is_freed(case: Case) -> None:
 )
 def test_lists_that_outputs_are_appended_to(case: Case) -> None:
     """Graphs whose outputs are put into containers that were passed to their regions do not pile up without a backward."""
+    _no_more_from_step_to_step(case)
+
+
+def _no_more_from_step_to_step(case: Case) -> None:
+    """From the fifth note "step" on, no more storages are alive that the program does not hold than in the first four."""
     storages = Storages()
     case.seen = case.run(storages)
     case.equals_plain()
@@ -289,6 +296,62 @@ def test_lists_that_outputs_are_appended_to(case: Case) -> None:
         if count > allowed:
             told = f"at '{label}' {count} storages are alive that the program does not hold, in the first four steps {allowed}"
             raise Diverges(told, Measured("alive", ((label, allowed),), at_most=True))
+
+
+_COPIED = {"through": st.sampled_from(["the output", "a result"]), "nested": st.booleans()}
+
+
+def _reached(*ends: str, besides: st.SearchStrategy[Any] | None = None) -> Callable[[Implementation], Any]:
+    """Programs in which a region reaches its output, by an object among its arguments if an implementation takes any."""
+
+    def of(claims: Implementation) -> Any:
+        by = ["list", "module", *(["argument"] if "non-tensor-arguments" in claims.capabilities else [])]
+        drawn = {"by": st.sampled_from(by), "regions": st.integers(1, 2), "nested": st.booleans()}
+        made = named(reached_outputs.reached, ends=st.sampled_from(ends), **drawn)
+        return made if besides is None else st.one_of(made, besides)
+
+    return of
+
+
+@for_readers("everyday", "leaked or late memory", "memory leak, validation, self.cache, attribute, closure, skipped step")
+@law(_reached("nothing"), floor=4, **_NO_BACKWARD)
+def test_outputs_that_their_own_region_reaches_are_freed(case: Case) -> None:
+    """A region whose function or argument reaches its output, and that gets no backward, is freed once the program drops it."""
+    all_freed(case)
+
+
+@for_readers("adversarial", "leaked or late memory", "memory leak, in place, copy_, static buffer")
+@law(named(reached_outputs.overwritten, ends=st.just("nothing"), **_COPIED), floor=2, **_NO_BACKWARD)
+def test_arguments_overwritten_with_the_output_are_freed(case: Case) -> None:
+    """An argument that is overwritten with the output is freed with it, without a backward, once the program drops both."""
+    all_freed(case)
+
+
+_VALUES = named(reached_outputs.overwritten, ends=st.just("values"), **_COPIED)
+
+
+@for_readers("everyday", "leaked or late memory", "memory leak, self.cache, attribute, closure, copy_, detach")
+@law(_reached("backward", "values", besides=_VALUES), floor=4, **_NO_BACKWARD)
+def test_outputs_that_their_own_region_reaches_after_backward(case: Case) -> None:
+    """A region that reaches its output, and gets a backward, or reaches the detached values alone, is freed when dropped."""
+    all_freed(case)
+
+
+_DETACHING = {"steps": st.integers(8, 12), "nested": st.booleans()}
+
+
+@for_readers("advanced", "leaked or late memory", "memory leak, detach, truncated backpropagation, recurrent network")
+@law(named(reached_outputs.detached, where=st.just("inside"), **_DETACHING), floor=3, **_NO_BACKWARD)
+def test_what_a_function_detaches_is_freed(case: Case) -> None:
+    """In a loop of regions that detach what they are passed, the results of earlier steps do not pile up."""
+    _no_more_from_step_to_step(case)
+
+
+@for_readers("advanced", "leaked or late memory", "memory leak, detach, truncated backpropagation, recurrent network")
+@law(named(reached_outputs.detached, where=st.just("outside"), **_DETACHING), floor=3, **_NO_BACKWARD)
+def test_what_is_detached_before_a_region_is_freed(case: Case) -> None:
+    """In a loop of regions that are passed detached tensors, the results of earlier steps do not pile up."""
+    _no_more_from_step_to_step(case)
 
 
 @for_readers("advanced", "leaked or late memory", "peak memory, pop, list, dict, nested checkpoint")

@@ -57,6 +57,17 @@ def test_hooks_on_all_modules_have_their_effect(case: Case) -> None:
     case.equals_plain_unwrapped()
 
 
+_ONCE = {"kind": st.sampled_from(["forward pre-hook", "forward hook"]), "where": st.sampled_from(["module", "child"])}
+
+
+@for_readers("advanced", "wrong gradient", "register_forward_hook, handle.remove, one-shot hook, initialization")
+@law(named(callables.hooked_once, **_ONCE, nested=BOTH), floor=4, gradients=False, recomputes=False,
+     about={"hook", "hooks"})  # fmt: skip
+def test_hooks_that_remove_themselves(case: Case) -> None:
+    """A hook that changes a module's arguments or result and removes itself makes no wrong gradient: plain's, or an error."""
+    case.equals_plain_or_refuses()
+
+
 _COMPUTED = ["parametrization", "parametrized weight norm", "weight norm", "spectral norm in eval"]
 _parametrized = named(
     weights.parametrized, Sums(1024), kind=st.sampled_from(_COMPUTED), inside=BOTH, steps=st.integers(1, 2), nested=BOTH

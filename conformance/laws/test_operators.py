@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -65,40 +64,45 @@ def every(place: str, category: Category, operators: Names, claims: Implementati
 
 
 def law(
-    place: str,
+    places: tuple[str, ...],
     category: Category = Category.DIFFERENTIABLE,
     operators: Names = database.names,
     **kwargs: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
-    """A law about operators at a place in a region."""
-    drawn = functools.partial(calls, place, category, operators)
-    complete = functools.partial(every, place, category, operators)
+    """A law about operators at one of these places in a region."""
+
+    def drawn(claims: Implementation) -> st.SearchStrategy[Named]:
+        return st.one_of([calls(place, category, operators, claims) for place in places])
+
+    def complete(claims: Implementation) -> Iterator[Named]:
+        return itertools.chain.from_iterable(every(place, category, operators, claims) for place in places)
+
     return laws.law(drawn, every=complete, packages=database.PACKAGES, devices=["cpu"], **kwargs)
 
 
 @for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
-@law("first", floor=15, effort=3)
+@law(("first",), floor=15, effort=3)
 def test_operators_that_a_region_begins_with(case: Case) -> None:
     """Whatever operator a region begins with, its outputs and gradients are plain's to the last bit."""
     case.equals_plain()
 
 
 @for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
-@law("last", floor=15, effort=3)
+@law(("last",), floor=15, effort=3)
 def test_operators_that_a_region_ends_with(case: Case) -> None:
     """Whatever operator a region ends with, its outputs and gradients are plain's to the last bit."""
     case.equals_plain()
 
 
 @for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
-@law("alone", floor=15, effort=3)
+@law(("alone",), floor=15, effort=3)
 def test_operators_with_all_their_arguments(case: Case) -> None:
     """An operator that is a region by itself, with its arguments as they are, has plain's outputs and gradients."""
     case.equals_plain()
 
 
 @for_readers("everyday", "wrong gradient", "BatchNorm, running statistics, out=")
-@law("first", Category.WRITES, database.writing, floor=4, effort=0.5)
+@law(("first", "last"), Category.WRITES, database.writing, floor=4, effort=0.5)
 def test_operators_that_write_to_their_arguments(case: Case) -> None:
     """An operator that writes to its arguments, as batch norm to its statistics, has plain's gradients or is refused."""
     case.equals_plain_or_refuses()

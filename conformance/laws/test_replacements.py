@@ -112,6 +112,25 @@ def test_what_is_computed_from_a_tensor_that_is_replaced(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
+_INSIDE = {"where": st.sampled_from(["buffer", "attribute", "dict"]), "calls": st.integers(1, 2), "nested": BOTH}
+_ALONE = named(replaced_tensors.replaced_inside, kept=st.just(False), **_INSIDE)
+_KEPT = named(replaced_tensors.replaced_inside, kept=st.just(True), **_INSIDE)
+
+
+@for_readers("everyday", "wrong gradient", "EMA, moving average, register_buffer, running statistics, codebook")
+@law(_ALONE, floor=4, **_MAY_REFUSE)
+def test_buffers_that_the_function_replaces(case: Case) -> None:
+    """A tensor that the function reads and then replaces, which nobody else keeps, makes no wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
+@for_readers("advanced", "wrong gradient", "EMA, moving average, register_buffer, running statistics, codebook")
+@law(_KEPT, floor=4, **_MAY_REFUSE)
+def test_buffers_that_the_function_replaces_and_others_keep(case: Case) -> None:
+    """A tensor that the function reads and then replaces, and that somebody else keeps, makes no wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
 _CACHED = {"layers": st.integers(1, 2), "calls": st.integers(1, 3), "nested": BOTH}
 
 

@@ -45,6 +45,16 @@ UNBREAKABLE = {
     "less_budget_peaks_no_higher": "nested is declared to diverge here, so no fault changes the verdict",
     "containers_whose_tensors_are_watched": "nested is declared to diverge here, so no fault changes the verdict",
     "what_is_computed_from_a_tensor_that_is_replaced": "nested is declared to diverge here, so no fault changes the verdict",
+    **dict.fromkeys(
+        (
+            "buffers_that_the_function_replaces",
+            "hooks_that_remove_themselves",
+            "outputs_that_their_own_region_reaches_are_freed",
+            "arguments_overwritten_with_the_output_are_freed",
+            "what_a_function_detaches_is_freed",
+        ),
+        "nested is declared to diverge here, so no fault changes the verdict",
+    ),
     "weights_cached_around_forward": "nested is declared to diverge here, so no fault changes the verdict",
     "a_buffer_that_is_changed_through_numpy": "offload is declared to diverge here, so no fault changes the verdict",
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",

@@ -241,3 +241,45 @@ def cached(checkpoint: Any, note: Any, device: str, *, layers: int, calls: int, 
     note("forward", h)
     h.backward(torch.ones_like(h))
     note("gradients 0", [p.grad, *[w.grad for w in ws]])
+
+
+def replaced_inside(checkpoint: Any, note: Any, device: str, *, where: str, kept: bool, calls: int, nested: bool) -> None:
+    def values():
+        return torch.rand(2, device=device, dtype=torch.float64) + 0.5
+
+    class Averaging(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2).to(device, torch.float64)
+            if where == "buffer":
+                self.register_buffer("average", values())
+            else:
+                self.average = values()
+
+        def forward(self, h):
+            y = self.linear(h) * self.average
+            self.average = 0.9 * self.average + 0.1 * y.detach().mean(0)
+            return y.sin()
+
+    m = Averaging()
+    box = {"average": values()}
+    p = torch.randn(3, 2, device=device, dtype=torch.float64, requires_grad=True)
+    note("leaves", (p, *m.parameters()))
+
+    def in_a_dict(h):
+        y = m.linear(h) * box["average"]
+        box["average"] = 0.9 * box["average"] + 0.1 * y.detach().mean(0)
+        return y.sin()
+
+    def of_a_module(h):
+        return m(h)
+
+    inner = in_a_dict if where == "dict" else of_a_module
+    held, y = [], p
+    for _ in range(calls):
+        if kept:
+            held.append(box["average"] if where == "dict" else m.average)
+        y = checkpoint((lambda h: checkpoint(inner, h.cos()).tanh()) if nested else inner, y)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, *(one.grad for one in m.parameters())])

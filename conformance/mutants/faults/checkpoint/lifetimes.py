@@ -442,3 +442,17 @@ def keeps_the_leaves_that_it_makes(copy: Copy) -> None:
 def asks_each_saved_tensor_for_its_node(copy: Copy) -> None:
     """Each tensor is asked for its node as it is saved, and a long chain of such nodes cannot be freed."""
     copy.call_before("nested.region", "Region.pack", lambda _, tensor: tensor.grad_fn)
+
+
+@mutant("nested.region", "lifetimes", "outputs_that_their_own_region_reaches_after_backward")
+def keeps_regions_that_were_recomputed(copy: Copy) -> None:
+    """A region is kept for good once it was recomputed."""
+    kept: list[Any] = []
+    copy.call_after("nested.region", "Region.recompute", lambda _, self, *__: kept.append(self))
+
+
+@mutant("nested.region", "lifetimes", "what_is_detached_before_a_region_is_freed")
+def keeps_every_region(copy: Copy) -> None:
+    """A region is kept for good."""
+    kept: list[Any] = []
+    copy.call_after("nested.region", "Region.__init__", lambda _, self, *__, **___: kept.append(self))

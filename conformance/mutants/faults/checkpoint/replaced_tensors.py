@@ -53,6 +53,16 @@ def keeps_parameters_alone(copy: Copy) -> None:
     copy.change_arguments("tensors.origins", "keep_storages", lambda given: given.update(hooks_were_active=True))
 
 
+@mutant("tensors.origins", "errors", "buffers_that_the_function_replaces_and_others_keep")
+def follows_what_requires_grad(copy: Copy) -> None:
+    """A tensor from outside that needs no gradient is not looked for."""
+
+    def keep(origins: dict[int, Any], *_: Any) -> dict[int, Any]:
+        return {index: one for index, one in origins.items() if (base := one()) is not None and base.requires_grad}
+
+    copy.change_result("tensors.origins", "find_outside", keep)
+
+
 @mutant("tensors.origins", "errors", "other_tensors_with_the_same_values")
 def takes_what_is_elsewhere_for_something_else(copy: Copy) -> None:
     """A tensor in the place of another one counts as different even if its values are the same."""

@@ -146,3 +146,29 @@ def hooked_everywhere(checkpoint, note, device, *, kind, nested):
         handle.remove()
     note("gradients 0", [p.grad, *(q.grad for q in m.parameters())])
     note("cost calls", len(ran))
+
+
+def hooked_once(checkpoint, note, device, *, kind, where, nested):
+    m = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh()).to(device, torch.float64)
+    p = torch.randn(3, 2, device=device, dtype=torch.float64, requires_grad=True)
+    note("leaves", (p, *m.parameters()))
+    one = m if where == "module" else m[0]
+
+    def before(module, args):
+        handle.remove()
+        return args[0] * 2
+
+    def after(module, args, y):
+        handle.remove()
+        return y * 2
+
+    handle = one.register_forward_pre_hook(before) if kind == "forward pre-hook" else one.register_forward_hook(after)
+
+    def inner(h):
+        return m(h.cos()).sin()
+
+    y = checkpoint((lambda h: checkpoint(inner, h.sin()).sin()) if nested else inner, p)
+    y = y.sin()
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, *(one.grad for one in m.parameters())])
