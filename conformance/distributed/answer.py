@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import io
+import pickle
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from conformance.judging.judge import Observation
 
@@ -61,6 +67,29 @@ class Answer:
     def regions(self) -> list[Region]:
         """The regions that issued a collective, in their order."""
         return sorted({one.region for one in self.collectives if one.region})
+
+
+class _Pickler(pickle.Pickler):
+    """Sends tensors on the CPU as their bytes: torch's own way makes a file of each, which takes longer than most programs."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout is not torch.strided:
+            return NotImplemented
+        if value.requires_grad or value.is_quantized or not value.numel():
+            return NotImplemented
+        flat = value.resolve_conj().resolve_neg().contiguous()
+        return _tensor, (ctypes.string_at(flat.data_ptr(), flat.nbytes), flat.dtype, tuple(flat.shape))
+
+
+def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+
+
+def sent(value: object) -> bytes:
+    """A value as bytes, which ``pickle.loads`` reads."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
 
 
 class Unjudged(RuntimeError):

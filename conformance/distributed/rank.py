@@ -32,14 +32,15 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 import impls
-from conformance.distributed.answer import Answer, Task
-from conformance.distributed.collectives import Collectives, RegionStorages
+from conformance.distributed.answer import Answer, Task, sent
+from conformance.distributed.collectives import LOOKS, Collectives, RegionStorages
 from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
 ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
 # What takes long to import is imported before the first limit.
 SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
+PLAIN = ("", "plain")  # subjects of tasks about plain regions, which keep what they made until backward
 PROGRAMS_A_CACHE = 10  # programs for which the caches are kept, without which programs with DTensors take twice as long
 CACHES_OF_MESHES = (
     ("debug", "_clear_sharding_prop_cache"),
@@ -79,7 +80,7 @@ def subject_of(task: Task) -> Any:
 def observe(task: Task, rank: int) -> Answer:
     """Run a program in the present process group."""
     collectives = Collectives()
-    kept = RegionStorages() if task.subject else RegionStorages(0)  # plain regions do keep what they made
+    kept = RegionStorages(LOOKS if task.subject else 0, keeps=task.subject in PLAIN)
     meters = (collectives, kept) if task.counts else ()
     share = min(1.0, SECONDS_PER_CASE / task.seconds)  # the judge may give a program longer than a case takes
     seen = execute(_Text(task.source), subject_of(task), "cpu", meters, share=share)
@@ -90,14 +91,13 @@ def observe(task: Task, rank: int) -> Answer:
 
 def _sent(answer: Answer) -> bytes:
     """An answer as bytes; an error that cannot be sent becomes a RuntimeError with its text."""
+    if (error := answer.observation.error) is None:
+        return sent(answer)
     try:
-        pickle.loads(text := pickle.dumps(answer))
-    except Exception:
-        error = answer.observation.error
-        if error is None:
-            raise
+        pickle.loads(text := sent(answer))
+    except Exception:  # noqa: BLE001 - an error may have any fault
         answer.observation.error = RuntimeError(f"{type(error).__name__}: {error}")
-        text = pickle.dumps(answer)
+        text = sent(answer)
     return text
 
 

@@ -54,7 +54,8 @@ class Choice:
         if self.impl:
             return list(self.named().values())
         if self.peers:
-            if not (found := list(filter(None, map(_installed, impls.PEERS)))):
+            there = (name for name, peer in impls.PEERS.items() if peer.runs_on("cpu"))
+            if not (found := list(filter(None, map(_installed, there)))):
                 raise InvalidOption(f"--peers: none can be judged here{self._missing()}")
             return found
         built = filter(None, map(_installed, impls.COMPILED))

@@ -167,7 +167,12 @@ def test_fsdp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "FSDP2, mixed precision, bfloat16, MixedPrecisionPolicy")
-@ranked_law(sharded_programs(mixed=st.just("bfloat16"), outside=st.booleans(), dropout=st.just(0.0)))
+@ranked_law(
+    lambda claims: (
+        sharded_programs(mixed=st.just("bfloat16"), outside=st.booleans(), dropout=st.just(0.0))(claims),
+        named(units.cast, SUMS, regions=st.integers(1, 2), steps=st.just(2)),
+    )
+)
 def test_fsdp_with_mixed_precision(case: RankedCase) -> None:
     """Under a mixed precision policy of fully_shard a recomputation casts what forward cast."""
     case.equals_plain()
