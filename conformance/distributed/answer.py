@@ -7,6 +7,7 @@ import io
 import pickle
 from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from conformance.judging.judge import Observation
 
 Place = str  # "forward", "recomputation" or "backward": when a collective was issued
+BACKENDS = MappingProxyType({"cpu": "gloo", "cuda": "nccl"})  # of process groups, by the type of device
 Region = tuple[str, ...]  # the functions of a region and of those around it, the outermost one first; () is no region
 
 
@@ -31,7 +33,8 @@ class Collective:
 class Task:
     """What ranks are told to run: a program's text, on an implementation by its name, "" for plain.
 
-    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``seconds`` are the limit
+    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``device`` is the type of
+    device that each rank computes on, by which its group's backend is chosen. ``seconds`` are the limit
     after which a rank writes down where it stands. A rank whose program has ended, or raised, gives the others ``grace``
     seconds to come to their ends before it leaves the group.
     """
@@ -40,6 +43,7 @@ class Task:
     subject: str
     options: tuple[tuple[str, object], ...] = ()
     counts: bool = False
+    device: str = "cpu"
     seconds: float = 15.0
     grace: float = 1.0
 

@@ -66,7 +66,7 @@ class RankedExplorer(Explorer):
         found_as: Mapping[str, str] | None = None,
         earlier: Callable[[str, str], str] = lambda law, implementation: "",
     ) -> None:
-        super().__init__("cpu", profile, seed)
+        super().__init__(worlds.device, profile, seed)
         self.worlds, self.found_as, self.earlier = worlds, found_as or {}, earlier
         self.answers: dict[Task, list[Answer]] = {}  # plain's, of the law that is being held
         self.smallest: list[Smaller] = []  # programs that were made smaller, of the same law

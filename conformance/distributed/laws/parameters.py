@@ -19,6 +19,7 @@ from impls import Implementation
 ORDER = Order.SAME  # of sums within a rank; those over more than two ranks have another, which the case knows
 SUMS = Sums(256, ORDER)
 REGIONS = st.lists(st.booleans(), min_size=1, max_size=3).filter(any).map(tuple)
+TWO = 2  # ranks of a law that says nothing of one alone: what it is about needs another
 YES, NO = st.just(True), st.just(False)
 
 
@@ -69,7 +70,7 @@ def test_ddp_trains_as_with_plain_regions(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "DDP, tied weights, weight sharing, marked ready twice")
-@ranked_law(replicated_programs(shared=YES))
+@ranked_law(replicated_programs(shared=YES), ranks=TWO)
 def test_ddp_with_shared_weights(case: RankedCase) -> None:
     """A block whose weights are used twice in a forward trains under DistributedDataParallel as with plain regions."""
     case.equals_plain()
@@ -109,7 +110,7 @@ def test_ddp_that_accumulates_without_sync(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "DDP, several forwards, contrastive, siamese")
-@ranked_law(replicated_programs(forwards=st.integers(2, 3)))
+@ranked_law(replicated_programs(forwards=st.integers(2, 3)), ranks=TWO)
 def test_ddp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
     """Several forwards of one DistributedDataParallel before one backward train as with plain regions."""
     case.equals_plain()
