@@ -24,6 +24,12 @@ UNBREAKABLE: Mapping[str, str] = MappingProxyType(
     {
         "statistics_over_ranks_are_updated_once": "nested is declared to diverge here, so no fault changes the verdict",
         "regions_that_ranks_recompute_in_another_order": "nested is declared to diverge here, so no fault changes the verdict",
+        "several_fsdp_units_under_a_region_whose_policy_keeps_all": (
+            "nested is declared to diverge here, so no fault changes the verdict"
+        ),
+        "regions_of_other_kinds_that_ranks_recompute_in_another_order": (
+            "nested is declared to hang here, so no fault changes the verdict"
+        ),
     }
 )
 _kept: list[Any] = []  # what a fault holds on to
@@ -271,6 +277,7 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
         "fsdp_inside_regions_that_are_given_a_leaf": "refuses_a_leaf_for_what_a_node_passed_on",
         "an_error_leaves_as_much_sharded_as_plain": "leaves_a_unit_unsharded",
         "fsdp_with_explicit_prefetch": "leaves_a_unit_unsharded",
+        "fsdp_with_a_selective_policy": "leaves_a_unit_unsharded",
         "fsdp_with_frozen_parameters": "changes_what_is_frozen",
         "fsdp_with_mixed_precision": "does_not_cast_in_recomputation",
         "regions_that_are_given_dtensors": "lays_gradients_out_otherwise",

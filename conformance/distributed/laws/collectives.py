@@ -6,10 +6,11 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from conformance.distributed.case import RankedCase
+from conformance.distributed.case import HANGS, RankedCase
 from conformance.distributed.law import ranked_law
 from conformance.distributed.laws.parameters import INSIDE, SUMS, TWO, replicated_programs, sharded_programs
-from conformance.distributed.programs import units
+from conformance.distributed.programs import orders, units
+from conformance.judging.verdicts import Hangs, Measured
 from conformance.programs.scenarios.parallel import exchanged
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
@@ -111,4 +112,19 @@ def test_regions_that_all_ranks_recompute_in_one_order(case: RankedCase) -> None
 @ranked_law(named(exchanged.two_regions, SUMS, swapped=st.just(True), differentiable=st.just(False)), floor=1, ranks=TWO)
 def test_regions_that_ranks_recompute_in_another_order(case: RankedCase) -> None:
     """If ranks call the backward of their regions in different orders, collectives that only forward has are not mixed up."""
+    case.equals_plain_or_refuses()
+
+
+_WAITED = ("Timed out waiting", "Connection closed by peer")  # what gloo says where a group's limit is reached, here or there
+_PAIRS = (("sum", "gather"), ("sum", "exchange"), ("gather", "exchange"))
+
+
+@for_readers("adversarial", "poor error", "deadlock, order of backward, MoE, all-to-all, NCCL timeout")
+@ranked_law(named(orders.of_two_kinds, SUMS, kinds=st.sampled_from(_PAIRS)), floor=1, ranks=TWO)
+def test_regions_of_other_kinds_that_ranks_recompute_in_another_order(case: RankedCase) -> None:
+    """If ranks call backward in different orders, ranks do not wait in collectives of different kinds that only forward has."""
+    for plain, seen in zip(case.plain, case.seen, strict=True):
+        told = str(seen.observation.error)
+        if plain.observation.error is None and any(words in told for words in _WAITED):
+            raise Hangs(f"rank {seen.rank} waits up to the limit of its group: {told}", Measured("hangs"), HANGS)
     case.equals_plain_or_refuses()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
-from conformance.distributed.programs import units
+from conformance.distributed.programs import policies, units
 from conformance.programs.scenarios.parallel import exchanged, partitioned, replicated, sharded
 from conformance.programs.strategies import named
 from conformance.programs.sums import Order, Sums
@@ -202,6 +202,32 @@ def test_fsdp_with_explicit_prefetch(case: RankedCase) -> None:
     """With prefetch set by hand, each rank has plain's shards, and all of them are sharded again."""
     case.equals_plain()
     case.same_on_all_ranks("whole parameters")
+
+
+_POLICY = {"regions": st.integers(1, 2), "reshard": st.booleans(), "steps": st.just(2)}
+
+
+@for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
+@ranked_law(
+    named(policies.sharded, SUMS, outside=st.booleans(), **_POLICY), needs=["context-fn"], context_fn=policies.products
+)
+def test_fsdp_with_a_selective_policy(case: RankedCase) -> None:
+    """With regions whose policy keeps products, in units or around them, each rank has plain's shards, and they are sharded."""
+    case.equals_plain()
+    case.same_on_all_ranks("whole parameters")
+
+
+@for_readers("advanced", "poor error", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
+@ranked_law(
+    sharded_programs(units=YES, outside=YES, dropout=st.just(0.0)),
+    needs=["context-fn"],
+    effort=0.5,
+    context_fn=policies.everything,
+)
+def test_several_fsdp_units_under_a_region_whose_policy_keeps_all(case: RankedCase) -> None:
+    """A policy that keeps all of a region around several units gives plain's shards, or is refused."""
+    if case.equals_plain_or_refuses():
+        case.same_on_all_ranks("whole parameters")
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, CPU offload, CPUOffloadPolicy")
