@@ -110,11 +110,11 @@ def judge(
 def _judge_ranks(ranks: int, pytest: Sequence[str], judged: Judged, profile: str, results: Path | None) -> int:
     from conformance.ranked_runs import command
 
-    given: dict[str, object] = {"--device": judged.device != "cpu", "-n": judged.n, "--memory-limit": judged.memory_limit}
+    given: dict[str, object] = {"-n": judged.n, "--memory-limit": judged.memory_limit}
     given |= {"--in-process": judged.in_process, "further options": pytest}
     if refused := [name for name, value in given.items() if value]:
-        raise InvalidOption(f"{refused[0]} cannot be given with --ranks: ranks are processes of their own on the CPU")
-    choice = command.Choice(judged.impl, judged.peers, judged.like, judged.k)
+        raise InvalidOption(f"{refused[0]} cannot be given with --ranks: ranks are processes of their own")
+    choice = command.Choice(judged.impl, judged.peers, judged.like, judged.k, judged.device)
     return command.judge(choice, ranks=ranks, profile=profile, seed=judged.seed, results=results, say=_say)
 
 

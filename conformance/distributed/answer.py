@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import io
+import pickle
 from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
 
 from conformance.judging.judge import Observation
 
 Place = str  # "forward", "recomputation" or "backward": when a collective was issued
+BACKENDS = MappingProxyType({"cpu": "gloo", "cuda": "nccl"})  # of process groups, by the type of device
 Region = tuple[str, ...]  # the functions of a region and of those around it, the outermost one first; () is no region
 
 
@@ -25,7 +33,8 @@ class Collective:
 class Task:
     """What ranks are told to run: a program's text, on an implementation by its name, "" for plain.
 
-    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``seconds`` are the limit
+    ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``device`` is the type of
+    device that each rank computes on, by which its group's backend is chosen. ``seconds`` are the limit
     after which a rank writes down where it stands. A rank whose program has ended, or raised, gives the others ``grace``
     seconds to come to their ends before it leaves the group.
     """
@@ -34,6 +43,7 @@ class Task:
     subject: str
     options: tuple[tuple[str, object], ...] = ()
     counts: bool = False
+    device: str = "cpu"
     seconds: float = 15.0
     grace: float = 1.0
 
@@ -61,6 +71,29 @@ class Answer:
     def regions(self) -> list[Region]:
         """The regions that issued a collective, in their order."""
         return sorted({one.region for one in self.collectives if one.region})
+
+
+class _Pickler(pickle.Pickler):
+    """Sends tensors on the CPU as their bytes: torch's own way makes a file of each, which takes longer than most programs."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout is not torch.strided:
+            return NotImplemented
+        if value.requires_grad or value.is_quantized or not value.numel():
+            return NotImplemented
+        flat = value.resolve_conj().resolve_neg().contiguous()
+        return _tensor, (ctypes.string_at(flat.data_ptr(), flat.nbytes), flat.dtype, tuple(flat.shape))
+
+
+def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+
+
+def sent(value: object) -> bytes:
+    """A value as bytes, which ``pickle.loads`` reads."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
 
 
 class Unjudged(RuntimeError):

@@ -77,21 +77,29 @@ class RegionStorages(Storages):
     """How many storages that functions of regions made are alive, where the program notes all that it holds.
 
     A thread of the process group holds what it sent for some moments after the others have received it. So what seems to be
-    kept is looked at again, so many ``times`` within a second.
+    kept is looked at again, so many ``times`` within a second, until a note at which something stays: that is the verdict. With
+    ``keeps``, regions keep what they made until backward by definition, and it is looked at once before that.
     """
 
-    def __init__(self, times: int = LOOKS) -> None:
+    def __init__(self, times: int = LOOKS, *, keeps: bool = False) -> None:
         super().__init__()
-        self.times = times
+        self.times, self.keeps = times, keeps
 
     @property
     def counts(self) -> dict[str, int]:
         """By the labels of these notes."""
         return {one.label: _of_regions(one) for one in self.moments if one.note.role in WHERE}
 
+    def looks(self, label: str) -> int:
+        """How many times to look again at what seems to be kept at a note."""
+        role = read(label).role
+        is_told = role not in WHERE or (self.keeps and role is Role.HELD) or any(self.counts.values())
+        return 0 if is_told else self.times
+
     def at(self, label: str, value: Any) -> None:
+        looks = self.looks(label)
         super().at(label, value)
-        for _ in range(self.times if read(label).role in WHERE else 0):
+        for _ in range(looks):
             if not _of_regions(self.moments[-1]):
                 return
             time.sleep(1 / self.times)

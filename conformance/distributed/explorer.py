@@ -66,7 +66,7 @@ class RankedExplorer(Explorer):
         found_as: Mapping[str, str] | None = None,
         earlier: Callable[[str, str], str] = lambda law, implementation: "",
     ) -> None:
-        super().__init__("cpu", profile, seed)
+        super().__init__(worlds.device, profile, seed)
         self.worlds, self.found_as, self.earlier = worlds, found_as or {}, earlier
         self.answers: dict[Task, list[Answer]] = {}  # plain's, of the law that is being held
         self.smallest: list[Smaller] = []  # programs that were made smaller, of the same law
@@ -133,8 +133,10 @@ class RankedExplorer(Explorer):
         assert isinstance(law, RankedLaw)
         control = control_of(law)
         try:
+            if self.raised(law, program) != raised:  # asked first: most programs that are no programs any more end here
+                return None
             outcome = self.judge(law, program, result.implementation)
-            if (outcome.verdict, outcome.cause) != (result.verdict, result.cause) or self.raised(law, program) != raised:
+            if (outcome.verdict, outcome.cause) != (result.verdict, result.cause):
                 return None
             if control is None or control.name == result.implementation.name:
                 return outcome

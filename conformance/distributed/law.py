@@ -25,7 +25,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 @dataclass(frozen=True)
 class RankedLaw(Law):
-    """A law of which a case runs on several ranks, ``ranks`` of them at least.
+    """A law of which a case runs on several ranks, ``ranks`` of them at least; a run with one rank leaves out what takes two.
 
     With ``counts``, collectives and storages are counted in each run.
     """

@@ -11,6 +11,8 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+from torch.distributed.tensor import DTensor, Replicate
 
 from conformance.distributed.law import FAMILY, LAWS, all_laws
 from conformance.judging.verdicts import Verdict
@@ -22,6 +24,12 @@ UNBREAKABLE: Mapping[str, str] = MappingProxyType(
     {
         "statistics_over_ranks_are_updated_once": "nested is declared to diverge here, so no fault changes the verdict",
         "regions_that_ranks_recompute_in_another_order": "nested is declared to diverge here, so no fault changes the verdict",
+        "several_fsdp_units_under_a_region_whose_policy_keeps_all": (
+            "nested is declared to diverge here, so no fault changes the verdict"
+        ),
+        "regions_of_other_kinds_that_ranks_recompute_in_another_order": (
+            "nested is declared to hang here, so no fault changes the verdict"
+        ),
     }
 )
 _kept: list[Any] = []  # what a fault holds on to
@@ -168,6 +176,81 @@ def recomputes_twice_on_one_rank(copy: Copy) -> None:
     _again(copy, run)
 
 
+def _owner(function: Function) -> Any:
+    """The module that a region's function is, or is a method of."""
+    given = inspect.unwrap(getattr(function, "func", function))
+    return getattr(given, "__self__", given)
+
+
+def _at_the_end(act: Callable[[Any], object]) -> Callable[[Function, tuple[Any, ...]], Any]:
+    """A recomputation after which, at the end of that backward, ``act`` is called with the module of the region."""
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        torch.autograd.Variable._execution_engine.queue_callback(functools.partial(act, _owner(function)))
+        return function(*args)
+
+    return run
+
+
+@_fault("nested.api", "an_error_leaves_as_much_sharded_as_plain")
+def leaves_a_unit_unsharded(copy: Copy) -> None:
+    """At the end of a backward the units of regions are gathered once more, and stay so; no gradient differs."""
+    _again(copy, _at_the_end(lambda module: module.unshard()))
+
+
+@_fault("nested.api", "fsdp_with_frozen_parameters")
+def changes_what_is_frozen(copy: Copy) -> None:
+    """A backward changes the parameters of regions that are frozen."""
+
+    def change(module: torch.nn.Module) -> None:
+        _scale([one.data for one in module.parameters() if not one.requires_grad], 2.0)
+
+    _again(copy, _at_the_end(change))
+
+
+@_fault("nested.api", "fsdp_with_mixed_precision")
+def does_not_cast_in_recomputation(copy: Copy) -> None:
+    """A recomputation does not cast the inputs of a sharded module."""
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        with mock.patch.object(FSDPState, "_cast_forward_inputs", lambda _, args, kwargs: (args, kwargs)):
+            return function(*args)
+
+    _again(copy, run)
+
+
+@_fault("nested.api", "regions_that_are_given_dtensors")
+def lays_gradients_out_otherwise(copy: Copy) -> None:
+    """Gradients of the DTensors that a region is given are gathered on all ranks, which changes no number."""
+
+    def change(given: dict[str, Any]) -> None:
+        for one in given["args"]:
+            if isinstance(one, DTensor) and one.is_leaf and one.requires_grad:
+                one.register_hook(lambda grad: grad.redistribute(placements=[Replicate()]))
+
+    copy.change_arguments("nested.api", "_run", change)
+
+
+@_fault("nested.api", "training_goes_on_after_an_error")
+def is_wrong_after_a_backward_that_failed(copy: Copy) -> None:
+    """On rank 1, once a backward has not come to its end, the recomputations of the next one compute with twice the inputs."""
+    begun: list[int] = []  # the backwards that have begun and not ended
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        this = torch._C._current_graph_task_id()
+        is_stale = dist.get_rank() == 1 and any(one != this for one in begun)
+        begun.append(this)
+        torch.autograd.Variable._execution_engine.queue_callback(begun.clear)
+        doubled = [one.data for one in args if torch.is_tensor(one)] if is_stale else []
+        _scale(doubled, 2.0)
+        try:
+            return function(*args)
+        finally:
+            _scale(doubled, 0.5)
+
+    _again(copy, run)
+
+
 @_fault("tensors.origins", "fsdp_inside_regions_that_are_given_a_leaf")
 def refuses_a_leaf_for_what_a_node_passed_on(copy: Copy) -> None:
     """Forward's memory is not known again where forward saved a result and the recomputation a leaf."""
@@ -192,6 +275,13 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
         "fsdp_around_regions_gathers_as_often_as_plain": "gathers_again",
         "fsdp_inside_regions_gathers_as_often_as_plain": "gathers_again",
         "fsdp_inside_regions_that_are_given_a_leaf": "refuses_a_leaf_for_what_a_node_passed_on",
+        "an_error_leaves_as_much_sharded_as_plain": "leaves_a_unit_unsharded",
+        "fsdp_with_explicit_prefetch": "leaves_a_unit_unsharded",
+        "fsdp_with_a_selective_policy": "leaves_a_unit_unsharded",
+        "fsdp_with_frozen_parameters": "changes_what_is_frozen",
+        "fsdp_with_mixed_precision": "does_not_cast_in_recomputation",
+        "regions_that_are_given_dtensors": "lays_gradients_out_otherwise",
+        "training_goes_on_after_an_error": "is_wrong_after_a_backward_that_failed",
         "ranks_issue_the_same_collectives": "stops_early_on_one_rank_only",
         "each_rank_draws_its_own_again": "forgets_the_generator_of_one_rank",
         "masks_that_ranks_share_stay_shared": "forgets_the_generator_of_one_rank",
@@ -213,7 +303,17 @@ SPECIAL: Mapping[str, str] = MappingProxyType(
 VERDICTS: Mapping[str, Verdict] = MappingProxyType(
     {
         "fsdp_inside_regions_that_are_given_a_leaf": Verdict.REFUSES,  # what is right
+        "fsdp_with_mixed_precision": Verdict.REFUSES,  # nested finds that what is saved has another dtype
         "ranks_issue_the_same_collectives": Verdict.HANGS,  # each rank waits in another collective
+    }
+)
+
+# What tells that it is a law's own property by which its mutant is caught: a part of the verdict's detail.
+TOLD: Mapping[str, str] = MappingProxyType(
+    {
+        "an_error_leaves_as_much_sharded_as_plain": "sharded 0",
+        "fsdp_with_explicit_prefetch": "here None",  # what is unsharded has no gradient
+        "regions_that_are_given_dtensors": "layout of the gradients",
     }
 )
 

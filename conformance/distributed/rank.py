@@ -20,11 +20,11 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -32,14 +32,15 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 import impls
-from conformance.distributed.answer import Answer, Task
-from conformance.distributed.collectives import Collectives, RegionStorages
+from conformance.distributed.answer import BACKENDS, Answer, Task, sent
+from conformance.distributed.collectives import LOOKS, Collectives, RegionStorages
 from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
 ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
 # What takes long to import is imported before the first limit.
 SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
+PLAIN = ("", "plain")  # subjects of tasks about plain regions, which keep what they made until backward
 PROGRAMS_A_CACHE = 10  # programs for which the caches are kept, without which programs with DTensors take twice as long
 CACHES_OF_MESHES = (
     ("debug", "_clear_sharding_prop_cache"),
@@ -76,13 +77,31 @@ def subject_of(task: Task) -> Any:
     return functools.partial(checkpoint, **dict(task.options)) if task.options else checkpoint
 
 
+def placed(subject: Any, device: str) -> Any:
+    """A checkpoint whose regions make their tensors on a device, in recomputations on autograd's threads, too."""
+
+    def region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(function)
+        def there(*args: Any, **kwargs: Any) -> Any:
+            with torch.device(device):
+                return function(*args, **kwargs)
+
+        return subject(there, *args, **kwargs)
+
+    return region
+
+
 def observe(task: Task, rank: int) -> Answer:
     """Run a program in the present process group."""
     collectives = Collectives()
-    kept = RegionStorages() if task.subject else RegionStorages(0)  # plain regions do keep what they made
+    kept = RegionStorages(LOOKS if task.subject else 0, keeps=task.subject in PLAIN)
     meters = (collectives, kept) if task.counts else ()
     share = min(1.0, SECONDS_PER_CASE / task.seconds)  # the judge may give a program longer than a case takes
-    seen = execute(_Text(task.source), subject_of(task), "cpu", meters, share=share)
+    subject, place = subject_of(task), cast(AbstractContextManager[object], nullcontext())
+    if task.device != "cpu":
+        subject, place = placed(subject, task.device), torch.device(task.device)
+    with place:
+        seen = execute(_Text(task.source), subject, task.device, meters, share=share)
     raised = time.monotonic()
     seen.leaves = ()
     return Answer(rank, seen, raised if seen.error is not None else 0.0, tuple(collectives.found), kept.counts)
@@ -90,14 +109,13 @@ def observe(task: Task, rank: int) -> Answer:
 
 def _sent(answer: Answer) -> bytes:
     """An answer as bytes; an error that cannot be sent becomes a RuntimeError with its text."""
+    if (error := answer.observation.error) is None:
+        return sent(answer)
     try:
-        pickle.loads(text := pickle.dumps(answer))
-    except Exception:
-        error = answer.observation.error
-        if error is None:
-            raise
+        pickle.loads(text := sent(answer))
+    except Exception:  # noqa: BLE001 - an error may have any fault
         answer.observation.error = RuntimeError(f"{type(error).__name__}: {error}")
-        text = pickle.dumps(answer)
+        text = sent(answer)
     return text
 
 
@@ -140,7 +158,9 @@ def serve(connection: Connection, traces: Path, caches: Sequence[Callable[[], ob
             faulthandler.dump_traceback_later(task.seconds, file=trace)
             group = PrefixStore(f"program {number}", store)
             limit = timedelta(seconds=GROUP_SECONDS)
-            dist.init_process_group("gloo", store=group, rank=rank, world_size=size, timeout=limit)
+            if task.device != "cpu":
+                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            dist.init_process_group(BACKENDS[task.device], store=group, rank=rank, world_size=size, timeout=limit)
             group.set(f"ready {rank}", "")  # one that leaves while others still connect would end their ranks
             group.wait([f"ready {one}" for one in range(size)])
             gc.disable()  # a lifetime that needs the collector is a fault that must show, and not by chance

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from conformance.distributed import script_endings
+from conformance.distributed.answer import BACKENDS
 from conformance.judging.judge import Outcome
 from conformance.judging.references import REFERENCES
 from conformance.judging.result import Result
@@ -82,7 +83,15 @@ def _tail(measured: Measured, result: Result) -> str:
     body = embedding.body(ENDINGS.get(what, script_endings.values), arguments)
     if "plain" in identifiers(body):
         embedding.add(REFERENCES["checkpoint"], "plain")
-    return "\n".join([*embedding.texts.values(), 'dist.init_process_group("gloo")', body]) + "\n"
+    if result.device != "cpu":
+        body = body.replace('"cpu"', f'"{result.device}"')
+    return "\n".join([*embedding.texts.values(), *_start(result.device), body]) + "\n"
+
+
+def _start(device: str) -> list[str]:
+    """The lines by which a rank takes its device, and starts the group."""
+    placed = ['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))', f'torch.set_default_device("{device}")']
+    return [*(placed if device != "cpu" else []), f'dist.init_process_group("{BACKENDS[device]}")']
 
 
 def program_in(script: str, result: Result, options: str = "") -> Smaller | None:

@@ -36,12 +36,12 @@ DEEP = 12  # frames that are shown of a rank that hangs, at most
 
 
 class World:
-    """``size`` ranks, which start with the first program. Raises ValueError for a size below 1."""
+    """``size`` ranks, which start with the first program, on a type of device. Raises ValueError for a size below 1."""
 
-    def __init__(self, size: int, *, seconds: float = 15.0) -> None:
+    def __init__(self, size: int, *, seconds: float = 15.0, device: str = "cpu") -> None:
         if size < 1:
             raise ValueError(f"the number of ranks is {size}; it must be at least 1")
-        self.size, self.seconds, self.grace = size, seconds, Task.grace
+        self.size, self.seconds, self.grace, self.device = size, seconds, Task.grace, device
         self.started = 0  # so many worlds so far
         self._launcher: subprocess.Popen[bytes] | None = None
         self._ranks: dict[int, Connection] = {}
@@ -63,7 +63,7 @@ class World:
         """
         if self._launcher is None:
             self._start()
-        task = replace(task, seconds=self.seconds, grace=self.grace)
+        task = replace(task, device=self.device, seconds=self.seconds, grace=self.grace)
         try:
             if task.subject not in self._imported:
                 self._send(task.subject)
@@ -201,9 +201,9 @@ class Worlds:
     Raises ValueError for a size below 1.
     """
 
-    def __init__(self, size: int, *, seconds: float = 15.0) -> None:
-        self.size, self.seconds = size, seconds
-        self._there = {size: World(size, seconds=seconds)}
+    def __init__(self, size: int, *, seconds: float = 15.0, device: str = "cpu") -> None:
+        self.size, self.seconds, self.device = size, seconds, device
+        self._there = {size: World(size, seconds=seconds, device=device)}
 
     def __enter__(self) -> Worlds:
         return self
@@ -221,7 +221,7 @@ class Worlds:
         """The world of a law that takes so many ranks at least."""
         size = max(self.size, ranks)
         if size not in self._there:
-            self._there[size] = World(size, seconds=self.seconds)
+            self._there[size] = World(size, seconds=self.seconds, device=self.device)
         return self._there[size]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import time
@@ -12,8 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 import impls
-from conformance.distributed.answer import Unjudged
+from conformance.distributed.answer import BACKENDS, Unjudged
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, RankedLaw, all_laws
 from conformance.distributed.world import Worlds
@@ -38,12 +41,16 @@ PUBLISHED = ROOT / "results" / "distributed-cpu.jsonl"  # of a complete run in w
 
 @dataclass(frozen=True)
 class Choice:
-    """What is judged: implementations by name, or the installed ``peers``. ``words`` select among them and among laws."""
+    """What is judged: implementations by name, or the installed ``peers``. ``words`` select among them and among laws.
+
+    Ranks compute on a type of ``device``, each on one of its own.
+    """
 
     impl: Sequence[str] = ()
     peers: bool = False
     like: str | None = None
     words: str | None = None
+    device: str = "cpu"
 
     def implementations(self) -> list[Implementation]:
         """The implementations. Raises InvalidOption for one that is unknown or of another kind, and for none."""
@@ -54,7 +61,8 @@ class Choice:
         if self.impl:
             return list(self.named().values())
         if self.peers:
-            if not (found := list(filter(None, map(_installed, impls.PEERS)))):
+            there = (name for name, peer in impls.PEERS.items() if peer.runs_on(self.device))
+            if not (found := list(filter(None, map(_installed, there)))):
                 raise InvalidOption(f"--peers: none can be judged here{self._missing()}")
             return found
         built = filter(None, map(_installed, impls.COMPILED))
@@ -81,12 +89,12 @@ class Choice:
         except ValueError as error:
             raise InvalidOption(f"--like: {error}") from error
 
-    def pairs(self) -> list[tuple[RankedLaw, Implementation]]:
+    def pairs(self, laws: Mapping[str, RankedLaw]) -> list[tuple[RankedLaw, Implementation]]:
         """The selected pairs of law and implementation. Raises InvalidOption if there are none."""
         wanted = [] if self.words is None else self.words.split(" or ")
         if any(" " in one.strip() for one in wanted):
             raise InvalidOption(f"-k is {self.words!r}; with --ranks, accepted are parts of names with 'or' between them")
-        laws, judged = all_laws(), self.implementations()
+        judged = self.implementations()
         found = [(law, one) for law in laws.values() for one in judged if _named(wanted, law.name, one.name)]
         if not found:
             near = self._missing(wanted) or (did_you_mean(wanted[0], laws) if wanted else "")
@@ -95,8 +103,30 @@ class Choice:
 
     def _missing(self, wanted: Sequence[str] = ()) -> str:
         """What to add to a message: those of the peers, or of what has to be built, that cannot be judged here, and why."""
-        missing = selection.left_out(self.peers, self.impl, "cpu")
+        missing = selection.left_out(self.peers, self.impl, self.device)
         return "".join(f"; {name}: {why}" for name, why in missing.items() if _named(wanted, name))
+
+
+def refuse_device(device: str, ranks: int) -> None:
+    """Raises InvalidOption for a device that ranks cannot compute on, or of which there is not one for each."""
+    if device not in BACKENDS:
+        raise InvalidOption(f"--device is {device}; with --ranks, accepted are {', '.join(BACKENDS)}")
+    if device != "cpu" and (there := torch.cuda.device_count()) < ranks:
+        raise InvalidOption(
+            f"--device {device} with --ranks {ranks} needs {ranks} devices, one for each rank; there are {there}"
+        )
+
+
+def that_fit(laws: Mapping[str, RankedLaw], ranks: int, device: str) -> dict[str, RankedLaw]:
+    """The laws that so many ranks can judge: one rank judges what needs no other, and each rank has a device of its own.
+
+    On the CPU a law that takes more ranks than two has as many as it takes.
+    """
+    if ranks == 1:
+        most: float = 1
+    else:
+        most = math.inf if device == "cpu" else torch.cuda.device_count()
+    return {name: law for name, law in laws.items() if law.ranks <= most}
 
 
 def _installed(name: str) -> Implementation | None:
@@ -119,11 +149,20 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     """
     if profile not in PROFILES:
         raise InvalidOption(f"--profile is {profile}; with --ranks, accepted are {', '.join(PROFILES)}")
-    pairs = choice.pairs()
-    path = results or ROOT / "results" / "runs" / f"distributed-{profile}-{ranks}-ranks.jsonl"
+    refuse_device(choice.device, ranks)
+    laws = all_laws()
+    fit = that_fit(laws, ranks, choice.device)
+    pairs = choice.pairs(laws)
+    if left := sorted({law.name for law, _ in pairs if law.name not in fit}):
+        say(f"left out, for {ranks} rank{'s' * (ranks > 1)} cannot judge them: {', '.join(left)}")
+        pairs = [(law, one) for law, one in pairs if law.name in fit]
+    if not pairs:
+        raise InvalidOption(f"--ranks {ranks} can judge none of the selected laws; each takes more ranks")
+    place = "" if choice.device == "cpu" else f"-{choice.device}"
+    path = results or ROOT / "results" / "runs" / f"distributed-{profile}-{ranks}-ranks{place}.jsonl"
     started, rows, origin = time.monotonic(), list[dict[str, Any]](), measured_code.begin()
     is_whole = (choice, ranks, profile, seed, results) == (Choice(), DEFAULT_RANKS, "default", 0, None)
-    with ends_when_asked(), Worlds(ranks) as worlds:
+    with ends_when_asked(), Worlds(ranks, device=choice.device) as worlds:
         by_reference = {one.name: name for name, one in choice.named().items() if one.name != name}
         explorer = RankedExplorer(worlds, PROFILES[profile], seed, by_reference, _published_script)
         try:
@@ -138,7 +177,7 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
             raise InvalidOption(f"{one.name} cannot be judged by law {law.name}: {what}; {left}") from error
         finally:
             if rows:
-                header = results_file.header(seed, profile, "cpu", origin.suite)
+                header = results_file.header(seed, profile, choice.device, origin.suite)
                 write(path, header, rows)
     if is_whole and len(rows) == len(pairs) and not any(map(is_unexpected, rows)):
         path = publish(path, header, rows, origin, say)

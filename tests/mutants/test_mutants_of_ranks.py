@@ -42,6 +42,7 @@ def test_the_law_catches_its_mutant(law: str, mutant: Mutant, worlds: Worlds) ->
         if (found := explorer.judge(its, program, mutant.implementation)).verdict is not Verdict.AGREES:
             break
     assert found.verdict is mutants.verdict(law)
+    assert mutants.TOLD.get(law, "") in found.detail
 
 
 def test_every_mutant_says_what_is_wrong_and_is_caught_by_the_law_that_it_names() -> None:

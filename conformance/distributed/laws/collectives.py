@@ -6,10 +6,11 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from conformance.distributed.case import RankedCase
+from conformance.distributed.case import HANGS, RankedCase
 from conformance.distributed.law import ranked_law
-from conformance.distributed.laws.parameters import INSIDE, SUMS, replicated_programs, sharded_programs
-from conformance.distributed.programs import units
+from conformance.distributed.laws.parameters import INSIDE, SUMS, TWO, replicated_programs, sharded_programs
+from conformance.distributed.programs import orders, units
+from conformance.judging.verdicts import Hangs, Measured
 from conformance.programs.scenarios.parallel import exchanged
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
@@ -36,21 +37,21 @@ def test_ddp_reduces_as_often_as_plain(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "more work than needed", "FSDP2, all-gather twice, communication")
-@ranked_law(sharded_programs(prefetch=st.booleans()), counts=True)
+@ranked_law(sharded_programs(prefetch=st.booleans()), counts=True, ranks=TWO)
 def test_fsdp_around_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
     """FSDP(checkpoint(m)) gathers in forward and in backward as plain does, and not once more for a recomputation."""
     as_plain(case)
 
 
 @for_readers("everyday", "more work than needed", "FSDP2, all-gather three times, communication")
-@ranked_law(sharded_programs(outside=st.just(True)), counts=True)
+@ranked_law(sharded_programs(outside=st.just(True)), counts=True, ranks=TWO)
 def test_fsdp_inside_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
     """checkpoint(FSDP(m)) gathers twice, in forward and in backward, for backward gathers what a recomputation needs."""
     as_plain(case)
 
 
 @for_readers("advanced", "more work than needed", "FSDP2, nested units, all-gather, communication")
-@ranked_law(sharded_programs(units=st.just(True), outside=st.booleans()), counts=True)
+@ranked_law(sharded_programs(units=st.just(True), outside=st.booleans()), counts=True, ranks=TWO)
 def test_fsdp_units_under_a_region_gather_as_often_as_plain(case: RankedCase) -> None:
     """Units inside of one region gather as often as with plain regions, those of a recomputation included; all in one order."""
     case.equals_plain()
@@ -93,7 +94,7 @@ def test_each_region_repeats_its_own_collectives(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "collective, early stop, deadlock, NCCL timeout")
-@ranked_law(named(exchanged.inside, SUMS, **INSIDE), counts=True)
+@ranked_law(named(exchanged.inside, SUMS, **INSIDE), counts=True, ranks=TWO)
 def test_ranks_issue_the_same_collectives(case: RankedCase) -> None:
     """All ranks issue the same collectives in the same order, whether or not a recomputation ends early."""
     case.equals_plain()
@@ -108,7 +109,22 @@ def test_regions_that_all_ranks_recompute_in_one_order(case: RankedCase) -> None
 
 
 @for_readers("adversarial", "wrong gradient", "deadlock, order of backward, MoE, all-to-all")
-@ranked_law(named(exchanged.two_regions, SUMS, swapped=st.just(True), differentiable=st.just(False)), floor=1)
+@ranked_law(named(exchanged.two_regions, SUMS, swapped=st.just(True), differentiable=st.just(False)), floor=1, ranks=TWO)
 def test_regions_that_ranks_recompute_in_another_order(case: RankedCase) -> None:
     """If ranks call the backward of their regions in different orders, collectives that only forward has are not mixed up."""
+    case.equals_plain_or_refuses()
+
+
+_WAITED = ("Timed out waiting", "Connection closed by peer")  # what gloo says where a group's limit is reached, here or there
+_PAIRS = (("sum", "gather"), ("sum", "exchange"), ("gather", "exchange"))
+
+
+@for_readers("adversarial", "poor error", "deadlock, order of backward, MoE, all-to-all, NCCL timeout")
+@ranked_law(named(orders.of_two_kinds, SUMS, kinds=st.sampled_from(_PAIRS)), floor=1, ranks=TWO)
+def test_regions_of_other_kinds_that_ranks_recompute_in_another_order(case: RankedCase) -> None:
+    """If ranks call backward in different orders, ranks do not wait in collectives of different kinds that only forward has."""
+    for plain, seen in zip(case.plain, case.seen, strict=True):
+        told = str(seen.observation.error)
+        if plain.observation.error is None and any(words in told for words in _WAITED):
+            raise Hangs(f"rank {seen.rank} waits up to the limit of its group: {told}", Measured("hangs"), HANGS)
     case.equals_plain_or_refuses()

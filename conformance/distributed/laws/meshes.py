@@ -25,7 +25,12 @@ def test_hybrid_sharding(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "more work than needed", "HSDP, hybrid sharding, all-gather, all-reduce, communication")
-@ranked_law(named(meshes.trained, SUMS, inner=st.just("shards"), **_MESH), ranks=FOUR, effort=0.5, counts=True)
+@ranked_law(
+    tuple(named(meshes.trained, SUMS, inner=st.just("shards"), **{**_MESH, "outside": st.just(one)}) for one in (True, False)),
+    ranks=FOUR,
+    effort=0.5,
+    counts=True,
+)
 def test_hybrid_sharding_communicates_as_often_as_plain(case: RankedCase) -> None:
     """With hybrid sharding each rank issues the collectives of plain regions, and none in a recomputation."""
     as_plain(case)

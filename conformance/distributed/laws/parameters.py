@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
-from conformance.distributed.programs import units
+from conformance.distributed.programs import policies, units
 from conformance.programs.scenarios.parallel import exchanged, partitioned, replicated, sharded
 from conformance.programs.strategies import named
 from conformance.programs.sums import Order, Sums
@@ -19,6 +19,7 @@ from impls import Implementation
 ORDER = Order.SAME  # of sums within a rank; those over more than two ranks have another, which the case knows
 SUMS = Sums(256, ORDER)
 REGIONS = st.lists(st.booleans(), min_size=1, max_size=3).filter(any).map(tuple)
+TWO = 2  # ranks of a law that says nothing of one alone: what it is about needs another
 YES, NO = st.just(True), st.just(False)
 
 
@@ -69,7 +70,7 @@ def test_ddp_trains_as_with_plain_regions(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "DDP, tied weights, weight sharing, marked ready twice")
-@ranked_law(replicated_programs(shared=YES))
+@ranked_law(replicated_programs(shared=YES), ranks=TWO)
 def test_ddp_with_shared_weights(case: RankedCase) -> None:
     """A block whose weights are used twice in a forward trains under DistributedDataParallel as with plain regions."""
     case.equals_plain()
@@ -109,7 +110,7 @@ def test_ddp_that_accumulates_without_sync(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "DDP, several forwards, contrastive, siamese")
-@ranked_law(replicated_programs(forwards=st.integers(2, 3)))
+@ranked_law(replicated_programs(forwards=st.integers(2, 3)), ranks=TWO)
 def test_ddp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
     """Several forwards of one DistributedDataParallel before one backward train as with plain regions."""
     case.equals_plain()
@@ -167,7 +168,12 @@ def test_fsdp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
 
 
 @for_readers("everyday", "wrong gradient", "FSDP2, mixed precision, bfloat16, MixedPrecisionPolicy")
-@ranked_law(sharded_programs(mixed=st.just("bfloat16"), outside=st.booleans(), dropout=st.just(0.0)))
+@ranked_law(
+    lambda claims: (
+        sharded_programs(mixed=st.just("bfloat16"), outside=st.booleans(), dropout=st.just(0.0))(claims),
+        named(units.cast, SUMS, regions=st.integers(1, 2), steps=st.just(2)),
+    )
+)
 def test_fsdp_with_mixed_precision(case: RankedCase) -> None:
     """Under a mixed precision policy of fully_shard a recomputation casts what forward cast."""
     case.equals_plain()
@@ -196,6 +202,32 @@ def test_fsdp_with_explicit_prefetch(case: RankedCase) -> None:
     """With prefetch set by hand, each rank has plain's shards, and all of them are sharded again."""
     case.equals_plain()
     case.same_on_all_ranks("whole parameters")
+
+
+_POLICY = {"regions": st.integers(1, 2), "reshard": st.booleans(), "steps": st.just(2)}
+
+
+@for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
+@ranked_law(
+    named(policies.sharded, SUMS, outside=st.booleans(), **_POLICY), needs=["context-fn"], context_fn=policies.products
+)
+def test_fsdp_with_a_selective_policy(case: RankedCase) -> None:
+    """With regions whose policy keeps products, in units or around them, each rank has plain's shards, and they are sharded."""
+    case.equals_plain()
+    case.same_on_all_ranks("whole parameters")
+
+
+@for_readers("advanced", "poor error", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
+@ranked_law(
+    sharded_programs(units=YES, outside=YES, dropout=st.just(0.0)),
+    needs=["context-fn"],
+    effort=0.5,
+    context_fn=policies.everything,
+)
+def test_several_fsdp_units_under_a_region_whose_policy_keeps_all(case: RankedCase) -> None:
+    """A policy that keeps all of a region around several units gives plain's shards, or is refused."""
+    if case.equals_plain_or_refuses():
+        case.same_on_all_ranks("whole parameters")
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, CPU offload, CPUOffloadPolicy")

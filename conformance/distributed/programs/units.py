@@ -44,6 +44,30 @@ def used_again(checkpoint: Any, note: Any, device: str, *, parent: bool, outside
     note("whole parameters", [one.full_tensor() for one in model.parameters()])
 
 
+def cast(checkpoint: Any, note: Any, device: str, *, regions: int, steps: int) -> None:
+    """Regions around units that each cast their input and their output: a recomputation is given what is not cast yet."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
+    made = [torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)) for _ in range(regions)]
+    blocks = [fully_shard(one, mp_policy=policy) for one in made]
+    parameters = [one for block in blocks for one in block.parameters()]
+    optimizer = torch.optim.SGD(parameters, 0.1)
+    torch.manual_seed(1 + dist.get_rank())
+    for step in range(steps):
+        x = torch.randn(3, 4, requires_grad=True)
+        h = x * 1
+        for block in blocks:
+            h = checkpoint(block, h)
+        h.square().mean().backward()
+        note(f"forward {step}", h)
+        note(f"gradients {step}", [x.grad, *(one.grad.to_local() for one in parameters)])
+        optimizer.step()
+        optimizer.zero_grad()
+    note("whole parameters", [one.full_tensor() for block in blocks for one in block.parameters()])
+
+
 def exchanged(checkpoint: Any, note: Any, device: str, *, way: str, regions: int, steps: int) -> None:
     """Regions that exchange rows between ranks, in a program that notes all that it holds."""
     import torch.distributed as dist

@@ -8,6 +8,8 @@ from conformance.ranked_runs import catalogue
 from conformance.rows.results_file import ROOT
 from impls.distributed_limits import LIMITS
 
+NAMES = ("nested", "native", "torch-nonreentrant")
+
 
 def test_the_page_is_that_of_the_laws_and_limits_that_are_there() -> None:
     assert catalogue.check(ROOT) == []
@@ -21,3 +23,9 @@ def test_every_law_is_on_the_page_with_its_mutant() -> None:
 
 def test_every_limit_is_of_a_law_that_is_there() -> None:
     assert {law for limits in LIMITS.values() for law in limits} <= all_laws().keys()
+
+
+def test_nested_and_native_keep_all_that_torchs_nonreentrant_keeps_and_more() -> None:
+    ours, natives, torchs = ({law: one.verdict for law, one in LIMITS[name].items()} for name in NAMES)
+    assert ours == natives
+    assert ours.items() < torchs.items()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 import torch
 
 import impls
-from conformance.distributed.answer import Answer, Collective, Place
+from conformance.distributed.answer import Answer, Collective, Place, sent
 from conformance.distributed.case import RankedCase, judge
+from conformance.distributed.collectives import RegionStorages
 from conformance.distributed.law import all_laws
 from conformance.distributed.script import Smaller
 from conformance.judging.judge import Observation, Outcome
@@ -99,3 +101,34 @@ def test_a_script_allows_the_rounding_that_the_judge_allows(size: int) -> None:
     assert found.verdict is Verdict.DIVERGES
     assert (found.units > 1000 * DEFAULT.terms) == (size > 2)
     assert (found.units == 0) == (size == 2)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor([True, False]),
+        torch.tensor(0.1, dtype=torch.bfloat16),
+        torch.tensor([1 + 2j]).conj(),
+        torch.arange(6.0).reshape(2, 3).t(),
+        torch.arange(6.0)[::2],
+        torch.empty(0, 3),
+        torch.ones(2, requires_grad=True),
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+)
+def test_a_tensor_is_sent_as_it_is(value: torch.Tensor) -> None:
+    there = pickle.loads(sent([value]))[0]
+    assert (type(there), there.dtype, there.shape, there.requires_grad) == (
+        type(value),
+        value.dtype,
+        value.shape,
+        value.requires_grad,
+    )
+    assert torch.equal(there, value)
+
+
+def test_what_seems_to_be_kept_is_looked_at_again_until_something_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter, plain = RegionStorages(3), RegionStorages(3, keeps=True)
+    assert [one.looks(label) for one in (meter, plain) for label in ("held 0", "empty 0", "forward")] == [3, 3, 0, 0, 3, 0]
+    monkeypatch.setattr(RegionStorages, "counts", {"held 0": 1})
+    assert meter.looks("empty 0") == 0

@@ -11,14 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import impls
-from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
+from conformance.distributed import script
+from conformance.distributed.answer import BACKENDS, Answer, Task, Unjudged, WorldEnded
 from conformance.distributed.case import RankedCase
 from conformance.distributed.explorer import RankedExplorer
 from conformance.distributed.law import PROFILES, all_laws
 from conformance.distributed.script import Smaller
-from conformance.distributed.world import Worlds
+from conformance.distributed.world import World, Worlds
 from conformance.judging.judge import Observation
 from conformance.meters.interruptions import Timeout
 from conformance.page import page
@@ -107,7 +109,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Origin, "fault", lambda self: "" if not self.changed else "there are changes")
     monkeypatch.setattr(command, "measured_code", SimpleNamespace(begin=lambda: clean, of_row=measured_code.of_row))
     monkeypatch.setattr(command, "RankedExplorer", Explorer)
-    monkeypatch.setattr(command, "Worlds", lambda _: nullcontext(SimpleNamespace(started=1)))
+    monkeypatch.setattr(command, "Worlds", lambda *_, **__: nullcontext(SimpleNamespace(started=1)))
     monkeypatch.setattr(command, "all_laws", lambda: {LAW: all_laws()[LAW]})
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "PUBLISHED", tmp_path / "results" / "distributed-cpu.jsonl")
@@ -168,13 +170,13 @@ def test_what_is_not_as_declared_is_not_published(root: Path, monkeypatch: pytes
 def test_two_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impls, "find", lambda *_: replace(impls.get("nested"), name="frank"))
     with pytest.raises(InvalidOption, match="--impl: a:x and a:y are both called 'frank'; give one of them another name"):
-        command.Choice(impl=["a:x", "a:y", "a:x"]).pairs()
+        command.Choice(impl=["a:x", "a:y", "a:x"]).pairs(all_laws())
 
 
 def test_a_name_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impls, "find", lambda *_: impls.get("nested"))
     with pytest.raises(InvalidOption, match="--impl a:x: its name is 'nested', which is taken; give it another"):
-        command.Choice(impl=["a:x"]).pairs()
+        command.Choice(impl=["a:x"]).pairs(all_laws())
 
 
 GONE = "gone: it needs gone-1, which is not installed here"
@@ -191,7 +193,7 @@ def test_peers_that_are_not_installed_are_told(words: str | None, told: str, mon
     there = {} if words is None else {"torch-selective": impls.PEERS["torch-selective"]}
     monkeypatch.setattr(impls, "PEERS", there | {"gone": Peer("checkpoint", "gone", "no_such_package", "gone-1")})
     with pytest.raises(InvalidOption, match=told):
-        command.Choice(peers=True, words=words).pairs()
+        command.Choice(peers=True, words=words).pairs(all_laws())
 
 
 def test_what_cannot_be_judged_ends_the_run_with_the_rows_so_far(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,3 +233,53 @@ def test_published_verdicts_have_a_table_and_commands_of_their_own(root: Path) -
 def test_peers_beside_named_implementations_are_refused() -> None:
     with pytest.raises(InvalidOption, match="--peers has no effect beside --impl nested; give one of them"):
         command.Choice(impl=["nested"], peers=True).implementations()
+
+
+def test_one_rank_judges_what_needs_no_other() -> None:
+    fit = command.that_fit(all_laws(), 1, "cpu")
+    assert {law.ranks for law in fit.values()} == {1}
+    assert "an_error_on_one_rank_is_raised_there" not in fit
+    assert command.that_fit(all_laws(), 2, "cpu") == all_laws()
+
+
+def test_what_one_rank_cannot_judge_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laws = {law: all_laws()[law] for law in (LAW, "ddp_with_shared_weights")}
+    monkeypatch.setattr(command, "all_laws", lambda: laws)
+    told = judge(root, command.Choice(impl=["nested"]), ranks=1)
+    assert told[0] == "left out, for 1 rank cannot judge them: ddp_with_shared_weights"
+    with pytest.raises(InvalidOption, match="--ranks 1 can judge none of the selected laws; each takes more ranks"):
+        judge(root, command.Choice(words="shared_weights"), ranks=1)
+
+
+@pytest.mark.parametrize(
+    ("device", "there", "told"),
+    [
+        ("cuda", 1, "--device cuda with --ranks 2 needs 2 devices, one for each rank; there are 1"),
+        ("cuda", 0, "--device cuda with --ranks 2 needs 2 devices, one for each rank; there are 0"),
+        ("meta", 9, "--device is meta; with --ranks, accepted are cpu, cuda"),
+    ],
+)
+def test_a_device_for_each_rank_is_needed(device: str, there: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    with pytest.raises(InvalidOption, match=told):
+        command.judge(command.Choice(device=device), ranks=2, profile="quick", seed=0, results=None, say=lambda _: None)
+
+
+def test_laws_take_no_more_ranks_than_there_are_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert {law.ranks for law in command.that_fit(all_laws(), 2, "cuda").values()} == {1, 2}
+
+
+def test_the_device_chooses_the_backend_here_and_in_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Task] = []
+    world = World(2, device="cuda")
+    monkeypatch.setattr(World, "_start", lambda _: None)
+    monkeypatch.setattr(World, "_send", lambda _, task: sent.append(task))
+    monkeypatch.setattr(World, "_received", lambda *_: [])
+    world.run(Task("", ""))
+    assert [(one.device, BACKENDS[one.device]) for one in sent] == [("cuda", "nccl")]
+    assert script._start("cuda")[::2] == [
+        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+        'dist.init_process_group("nccl")',
+    ]
+    assert script._start("cpu") == ['dist.init_process_group("gloo")']
