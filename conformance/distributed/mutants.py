@@ -182,7 +182,7 @@ def _owner(function: Function) -> Any:
     return getattr(given, "__self__", given)
 
 
-def _at_the_end(act: Callable[[Any], object]) -> Callable[[Function, tuple[Any, ...]], Any]:
+def _at_the_end(act: Callable[[Any], None]) -> Callable[[Function, tuple[Any, ...]], Any]:
     """A recomputation after which, at the end of that backward, ``act`` is called with the module of the region."""
 
     def run(function: Function, args: tuple[Any, ...]) -> Any:
@@ -195,7 +195,11 @@ def _at_the_end(act: Callable[[Any], object]) -> Callable[[Function, tuple[Any, 
 @_fault("nested.api", "an_error_leaves_as_much_sharded_as_plain")
 def leaves_a_unit_unsharded(copy: Copy) -> None:
     """At the end of a backward the units of regions are gathered once more, and stay so; no gradient differs."""
-    _again(copy, _at_the_end(lambda module: module.unshard()))
+
+    def unshard(module: Any) -> None:
+        module.unshard()
+
+    _again(copy, _at_the_end(unshard))
 
 
 @_fault("nested.api", "fsdp_with_frozen_parameters")

@@ -153,8 +153,8 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     laws = all_laws()
     fit = that_fit(laws, ranks, choice.device)
     pairs = choice.pairs(laws)
-    if left := sorted({law.name for law, _ in pairs if law.name not in fit}):
-        say(f"left out, for {ranks} rank{'s' * (ranks > 1)} cannot judge them: {', '.join(left)}")
+    if omitted := sorted({law.name for law, _ in pairs if law.name not in fit}):
+        say(f"left out, for {ranks} rank{'s' * (ranks > 1)} cannot judge them: {', '.join(omitted)}")
         pairs = [(law, one) for law, one in pairs if law.name in fit]
     if not pairs:
         raise InvalidOption(f"--ranks {ranks} can judge none of the selected laws; each takes more ranks")
