@@ -15,6 +15,7 @@ from conformance.programs.model_parts import HERE_ALONE, INPLACE_STATE, LAYERS, 
 from conformance.programs.offloaded_models import DIFFERENTIATED, SPLIT, Drawn, as_expected, equals_plain, offloaded, written
 from conformance.programs.scenarios.offload import models, uses
 from conformance.programs.scenarios.offload import training as offload
+from conformance.programs.scenarios.threads import offloaded_recomputations
 from conformance.rows.for_readers import for_readers
 
 offload_law = functools.partial(law, kind="offload", recomputes=False, effort=0.4, floor=3)
@@ -98,6 +99,17 @@ def test_two_models_at_once(case: Case) -> None:
 @offload_law(offloaded(uses.two_threads, SMOOTH, always=(model_parts.slow,), shared=st.booleans(), rounds=FEW))
 def test_two_threads_do_not_meet(case: Case) -> None:
     """Two threads that use one model, or each its own, get the plain model's gradients."""
+    equals_plain(case)
+
+
+OTHER = {"other": st.sampled_from(("nested", "reentrant")), "first": st.booleans(), "seconds": st.sampled_from((0.2, 5))}
+
+
+# On an accelerator one thread runs the backwards of all.
+@for_readers("advanced", "wrong gradient", "dropout, threads, checkpoint")
+@offload_law(written(offloaded_recomputations.beside, away=HERE, slices=st.integers(1, 2), **OTHER), floor=2, devices=["cpu"])
+def test_a_model_draws_its_own_beside_a_region(case: Case) -> None:
+    """A checkpointed model draws its own numbers in backward while another thread recomputes a region of nested or reentrant."""
     equals_plain(case)
 
 

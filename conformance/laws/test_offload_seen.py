@@ -76,3 +76,23 @@ def test_hooks_of_all_modules_see_those_of_the_model(case: Case) -> None:
 def test_anomaly_detection_finds_none(case: Case) -> None:
     """Where anomalies are detected, gradients that are still on their way to the host are not taken for nan."""
     equals_plain(case)
+
+
+BY = st.sampled_from(("by the caller", "by forward"))
+
+
+@for_readers("advanced", "wrong state", "register_buffer, memory bank, codebook, VQ-VAE, in place")
+@offload_law(written(visible_attributes.returned_buffers, changed=BY, whole=BOTH, **CUT))
+def test_a_buffer_that_a_module_returns_is_the_buffer(case: Case) -> None:
+    """What the caller changes in a buffer that a module returns reaches the module, and what forward changes is seen in it."""
+    equals_plain(case)
+
+
+KEPT = {"kind": st.sampled_from(("loss", "largest", "rows")), "rows": st.integers(3, 5), "microbatches": st.integers(2, 3)}
+
+
+@for_readers("everyday", "wrong gradient", "auxiliary loss, MoE, load balancing, microbatch")
+@offload_law(written(visible_attributes.kept_of_microbatches, slices=st.integers(1, 2), **KEPT))
+def test_what_a_module_keeps_is_of_the_whole_batch(case: Case) -> None:
+    """With microbatches, a loss or count that a module keeps in an attribute is that of the whole batch, as are gradients."""
+    equals_plain(case)

@@ -25,5 +25,17 @@ IMPLEMENTATION = Implementation(
         "forward sees a copy of a buffer, of which those are taken back that operators of torch have changed",
         "seen here",
         "a_buffer_that_is_changed_through_numpy",
+    )
+    | known(
+        "diverges",
+        "modules run on copies of their buffers, and a copy is what the caller gets: it shares no memory with the buffer",
+        "seen here, torch 2.13",
+        "a_buffer_that_a_module_returns_is_the_buffer",
+    )
+    | known(
+        "diverges",
+        "modules run once for each microbatch, and outputs alone are joined: an attribute keeps what the last one stored",
+        "seen here, torch 2.13",
+        "what_a_module_keeps_is_of_the_whole_batch",
     ),
 )

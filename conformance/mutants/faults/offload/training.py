@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from conformance.mutants.faults.checkpoint.state import rng
 from conformance.mutants.faults.offload.seams import change_gradients, change_loaded, replay_no_random_numbers
 from conformance.mutants.mutant import Copy, mutant
 
@@ -189,6 +191,15 @@ def joins_the_other_way_round(copy: Copy) -> None:
 def lets_two_threads_run_a_slice(copy: Copy) -> None:
     """Threads do not take turns in running modules on copies."""
     copy.replace("offload.residence", "Residence.exclusive", lambda self: nullcontext())
+
+
+@mutant("offload.slice_run", "offload", "a_model_draws_its_own_beside_a_region", profile="default")
+def recomputes_in_a_turn_of_its_own(copy: Copy) -> None:
+    """Recomputations of checkpointed regions are not waited for."""
+    other = rng.has_a_turn_of_its_own.implementation.checkpoint
+    stop = sys.modules[other.__module__.replace(".api", ".recomputation")].StopRecomputation
+    copy.replace("offload.slice_run", "checkpoint", other)
+    copy.wrap("offload.slice_run", "EARLY_STOPS", lambda stops: (*stops, stop))
 
 
 @mutant("offload.slicing", "offload", "parameters_are_updated_as_plain_updates_them", profile="default")

@@ -149,3 +149,47 @@ def anomalies(OffloadModel, note, device, place, *, slices, checkpoint):  # noqa
         note("forward", here([y]))
         y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def returned_buffers(OffloadModel, note, device, place, *, changed, whole, slices, checkpoint):  # noqa: N803
+    class Returning(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(2))
+
+        def forward(self, x):
+            if changed == "by forward":
+                self.scale.mul_(0.5)
+            return x * self.scale.clone(), self.scale if whole else self.scale[:1]
+
+    layers = [torch.nn.Linear(2, 2), Returning()]
+    model = OffloadModel(layers, place, offload_device=place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    first = None
+    for turn in range(2):
+        y, scale = model(torch.ones(3, 2, device=place))
+        first = scale if first is None else first
+        note(f"forward {turn}", here([y, first]))
+        y.square().sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+        if changed == "by the caller":
+            scale.mul_(3)
+        note(f"buffers {turn}", here(model.buffers()))
+
+
+def kept_of_microbatches(OffloadModel, note, device, place, *, kind, rows, microbatches, slices):  # noqa: N803
+    class Keeping(torch.nn.Module):
+        def forward(self, x):
+            self.kept = {"loss": x.square().sum(), "largest": x.detach().amax(0), "rows": x.shape[0]}[kind]
+            return x.sin()
+
+    layers = [torch.nn.Linear(2, 2), Keeping()]
+    more = {"checkpoint_activation": True, "num_microbatches": microbatches}
+    model = OffloadModel(layers, place, num_slices=slices, **more)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(rows, 2, device=place))
+    kept = layers[1].kept
+    note("forward", here([y]))
+    note("kept", kept if kind == "rows" else here([kept]))
+    (y.sum() + kept if kind == "loss" else (y / kept).sum()).backward()
+    note("gradients", here(p.grad for p in model.parameters()))
