@@ -109,7 +109,7 @@ OTHER = {"other": st.sampled_from(("nested", "reentrant")), "first": st.booleans
 @for_readers("advanced", "wrong gradient", "dropout, threads, checkpoint")
 @offload_law(written(offloaded_recomputations.beside, away=HERE, slices=st.integers(1, 2), **OTHER), floor=2, devices=["cpu"])
 def test_a_model_draws_its_own_beside_a_region(case: Case) -> None:
-    """A checkpointed model draws its own numbers in backward while another thread recomputes a region of nested or reentrant."""
+    """A checkpointed model draws its own numbers in backward while another thread recomputes a region, and so does that."""
     equals_plain(case)
 
 
