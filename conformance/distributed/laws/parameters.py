@@ -208,9 +208,7 @@ _POLICY = {"regions": st.integers(1, 2), "reshard": st.booleans(), "steps": st.j
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
-@ranked_law(
-    named(policies.sharded, SUMS, outside=st.booleans(), **_POLICY), needs=["context-fn"], context_fn=policies.products
-)
+@ranked_law(named(policies.sharded, SUMS, outside=st.booleans(), **_POLICY), needs=["context-fn"], context_fn=policies.products)
 def test_fsdp_with_a_selective_policy(case: RankedCase) -> None:
     """With regions whose policy keeps products, in units or around them, each rank has plain's shards, and they are sharded."""
     case.equals_plain()
