@@ -154,6 +154,7 @@ class _Check:
             plain=plain.costs,
             results=tuple(results),
             region_costs=planner.region_costs() if planner else (),
+            reentrant_calls=plain.first.reentrant_calls,
             uncalled=plain.first.uncalled,
             not_measured=plain.not_measured,
         )

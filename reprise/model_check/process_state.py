@@ -139,10 +139,9 @@ def _device_types() -> tuple[str, ...]:
 
 
 def _set(before: _Settings) -> None:
-    """Restore the settings. Those whose setters have side effects are set only if they have changed."""
+    """Restore the settings that have changed: some setters import much of torch, which an interrupt may have cut in half."""
     now = _settings()
     torch.set_default_dtype(before.dtype)
-    torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
     torch.set_autocast_cache_enabled(before.caches_autocast)
     for kind, is_enabled, dtype in before.autocast:
         torch.set_autocast_enabled(kind, is_enabled)
@@ -154,3 +153,5 @@ def _set(before: _Settings) -> None:
         torch.set_num_threads(before.threads)
     if now.precision != before.precision:
         torch.set_float32_matmul_precision(before.precision)
+    if (now.is_deterministic, now.only_warns) != (before.is_deterministic, before.only_warns):
+        torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)

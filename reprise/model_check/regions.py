@@ -92,6 +92,7 @@ class RegionLog:
         self.output_requires_grad: dict[Key, bool] = {}
         self.runs: Counter[Key] = Counter()
         self.calls = 0
+        self.reentrant_calls = 0  # those of the model's own that ask for use_reentrant=True
         self.called_modules: set[str] = set()  # of those that match a glob
         self.places = iter(range(sys.maxsize))
 
@@ -201,7 +202,8 @@ def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _ORIGINAL(*args, **kwargs)
     function, *rest = (kwargs.pop("function"), *args) if "function" in kwargs else args
     options = {name: kwargs.pop(name) for name in _OWN_OPTIONS if name in kwargs}
-    options.pop("use_reentrant", None)  # the implementation decides this
+    if options.pop("use_reentrant", None):  # the implementation decides this
+        _active[-1].reentrant_calls += 1
     return _active[-1].call(function, tuple(rest), kwargs, options)
 
 

@@ -30,7 +30,7 @@ WARNINGS = {
         "Draw with torch, or draw outside and pass the number in.",
     ),
     "hooks": (
-        "hooks are registered on modules, parameters or arguments, and again by the recomputation, in region",
+        "hooks are registered on modules, parameters or arguments, and again by a recomputation that gets that far, in region",
         "Register them once, outside of regions.",
     ),
     "cache": (

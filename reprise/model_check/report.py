@@ -66,8 +66,9 @@ class Result:
 class Report:
     """What a check found. ``spread`` is what differs between ``plain_runs``, ``initial_values_differ`` between two builds.
 
-    ``uncalled`` has, by glob, matching modules that are not regions because the step does not call them. ``not_measured`` says
-    why there are no figures of ``plain``, if so.
+    ``reentrant_calls`` counts calls of the model that ask for ``use_reentrant=True``, which is ignored. ``uncalled`` has, by
+    glob, matching modules that are not regions because the step does not call them. ``not_measured`` says why there are no
+    figures of ``plain``, if so.
     """
 
     regions: tuple[str, ...]
@@ -78,6 +79,7 @@ class Report:
     plain: Costs | None
     results: tuple[Result, ...]
     region_costs: tuple[RegionCosts, ...] = ()
+    reentrant_calls: int = 0
     uncalled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     not_measured: str = ""
 
@@ -125,6 +127,11 @@ def _listed(names: Any) -> str:
 
 def _lines(report: Report) -> list[str]:
     lines = [f"regions: {len(report.regions)} in forward: {_listed(report.regions)}"]
+    if report.reentrant_calls and not any(one.implementation == "torch-reentrant" for one in report.results):
+        lines.append(
+            f"use_reentrant=True is ignored here (calls of the model with it: {report.reentrant_calls}); "
+            "--impl torch-reentrant checks that"
+        )
     for glob, names in report.uncalled.items():
         lines.append(
             f"--regions {shlex.quote(glob)} matches modules that the step does not call, which are no regions: {_listed(names)}"

@@ -54,6 +54,7 @@ class FirstStep:
     output_requires_grad: Mapping[Key, bool]
     calls: int
     recomputations: int
+    reentrant_calls: int  # of the model's own that ask for use_reentrant=True
     uncalled: Mapping[str, tuple[str, ...]]  # by glob, matching modules that the step does not call
 
 
@@ -191,6 +192,7 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,
         recomputations=log.recomputations,
+        reentrant_calls=log.reentrant_calls,
         uncalled=uncalled(model, globs, log.called_modules),
     )
 

@@ -119,7 +119,9 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
         yield from changes
     if error:
         yield f"ended by {error}"
-    if not found and not (error and (changes or ended)):
+    if not error and not any(number for _, number in recording.runs):
+        yield "no region's function ran again, so no gradient passed through these regions"
+    elif not found and not (error and (changes or ended)):
         yield (
             "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
             "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"

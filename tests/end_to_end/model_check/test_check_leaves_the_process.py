@@ -96,6 +96,15 @@ def test_each_setting_that_a_run_changes_is_put_back(change: Callable[[], object
     assert state() == before
 
 
+def test_an_interrupt_is_not_hidden_by_what_a_setter_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise AttributeError("torch._dynamo is half imported")
+
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", fails)
+    with pytest.raises(KeyboardInterrupt), preserved():
+        raise KeyboardInterrupt
+
+
 class Accelerator:
     """An accelerator that was not used yet, whose streams are at the seed that it was given last."""
 

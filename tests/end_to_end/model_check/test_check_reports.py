@@ -152,6 +152,28 @@ PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+class Reentrant(nn.Module):
+    """Asks for PyTorch's reentrant checkpoint, with an input that does not require grad."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.utils.checkpoint.checkpoint(self.layer, x, use_reentrant=True))
+
+
+def test_a_model_that_asks_for_the_reentrant_checkpoint_is_told_how_to_check_that() -> None:
+    told = "use_reentrant=True is ignored here (calls of the model with it: 1); --impl torch-reentrant checks that"
+    report = check(lambda: (Reentrant(), torch.ones(1, 2)), impl="nested", steps=1)
+    assert report.reentrant_calls == 1
+    assert told in str(report).splitlines()
+    report = check(lambda: (Reentrant(), torch.ones(1, 2)), impl=["nested", "torch-reentrant"], steps=1, explain=True)
+    assert told not in str(report)
+    assert [one.verdict for one in report.results] == ["agrees", "diverges"]
+    assert "no region's function ran again, so no gradient passed through these regions" in report.results[1].explanation
+
+
 @pytest.mark.parametrize("kind", WARNINGS)
 def test_each_warning_is_given_with_its_place_and_remedy(kind: str) -> None:
     made, place = PLANTED[kind]
