@@ -1,5 +1,5 @@
-"""reentrant, law masks_within_a_memory_budget. What the partitioner recomputes within an activation memory budget draws
-forward's numbers, inside regions or not."""
+"""reentrant, law masks_within_a_memory_budget. Within an activation memory budget, dropout beside regions draws forward's
+numbers if the partitioner recomputes it."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
