@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from xml.etree import ElementTree as ET
 from conformance.provenance.staleness import Now, note, older_names
 from conformance.reports.editions import measured_on
 
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_COORDINATES = re.compile(r'(?<= )(?:d|x|y|points)="[^"]*"')
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 WORDS = "{http://purl.org/dc/elements/1.1/}"  # the names of title and description in the metadata of an SVG file
 
 
@@ -39,10 +43,16 @@ def _figure(path: Path) -> Figure:
     # The drawing has a title of itself, and one of the agent that made it; the agent's comes with no description.
     work = next((one for one in ET.fromstring(drawing).iter() if one.find(f"{WORDS}description") is not None), None)
     words = [name if work is None else work.findtext(f"{WORDS}{word}", name) for word in ("title", "description")]
-    # Percent-encoded, since base64 would be longer. White space in an SVG may be joined. Characters that are not encoded are
-    # safe in an attribute between single quotes.
-    data = "data:image/svg+xml;charset=utf-8," + quote(" ".join(drawing.decode().split()), safe=' !"$()*+,-./:;<=>?@[]^_`{|}~')
+    # Percent-encoded, since base64 would be longer. Characters that are not encoded are safe in an attribute between single
+    # quotes.
+    data = "data:image/svg+xml;charset=utf-8," + quote(shortened(drawing.decode()), safe=' !"$()*+,-./:;<=>?@[]^_`{|}~')
     return Figure(f"{path.parent.name}/{path.name}", words[0], words[1], data)
+
+
+def shortened(drawing: str) -> str:
+    """The drawing without metadata, its white space joined, its coordinates rounded to hundredths of a point."""
+    bare = " ".join(_METADATA.sub("", drawing).split())
+    return _COORDINATES.sub(lambda found: _LONG_NUMBER.sub(lambda one: f"{float(one[0]):.2f}", found[0]), bare)
 
 
 def comparisons(directory: Path, now: Now | None = None) -> Iterator[tuple[str, str, str]]:

@@ -305,3 +305,9 @@ def test_a_law_is_found_by_its_words_and_told_with_its_tier(tmp_path: Path) -> N
 def test_peers_have_their_summaries_without_being_installed() -> None:
     assert page._summary("fairscale").startswith("FairScale")
     assert page._summary("somebody:checkpoint") == ""
+
+
+def test_a_drawing_is_embedded_without_metadata_and_with_short_coordinates() -> None:
+    path, text = '<path id="a" d="M 1.23456 -7.0001 L 2 3.5"/>', '<text x="4.56789">9.8765</text>'
+    shortened = figures.shortened(f"<svg>\n <metadata>made by 1.2345</metadata> {path} {text}</svg>")
+    assert shortened == '<svg> <path id="a" d="M 1.23 -7.00 L 2 3.5"/> <text x="4.57">9.8765</text></svg>'
