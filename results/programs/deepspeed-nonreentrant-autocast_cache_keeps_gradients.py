@@ -8,15 +8,10 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     x, w = (torch.tensor([[1.0, 2.0], [0.0, n]], device=device, requires_grad=True) for n in (1.0, -1.0))
-    note('leaves', (x, w))
     with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, cache_enabled=True):
-        for step in range(1):
-            y = x @ w
-            y = checkpoint(lambda h: h @ w, y)
-            y = checkpoint(lambda h: h * (h > 0), y)
-            note(f'forward {step}', y)
+        y = x @ w
+        y = checkpoint(lambda h: h @ w, y)
     y.backward(torch.ones_like(y))
-    note('gradients 1', [x.grad, w.grad])
 
 def show(x):
     return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x

@@ -8,6 +8,7 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
+    note('leaves', leaves)
     inside, done = ([threading.Event(), threading.Event()] for _ in range(2))
     failed, backward = ([], [])
     def function(index):
@@ -20,8 +21,7 @@ def run(checkpoint, note, device):
             return h.exp()
         return f
     def there(index):
-        outputs[index].backward(torch.ones_like(outputs[index]))
-        inside[index].set(); done[index].set()
+        outputs[index].backward(torch.ones_like(outputs[index])); inside[index].set(); done[index].set()
     functions = [function(0), function(1)]
     outputs = [[checkpoint, checkpoint][index](functions[index], leaves[index] * 1) for index in range(2)]
     backward.append(True); threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}

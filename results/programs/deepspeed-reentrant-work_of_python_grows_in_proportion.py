@@ -30,6 +30,6 @@ def run(checkpoint, note, device):
 try:
     run(checkpoint, lambda label, value=None: None, 'cpu')
 except BaseException as error:
-    print('expected no error; deepspeed-reentrant raised', repr(error))
+    print('no error is due, and deepspeed-reentrant raises', repr(error))
     sys.exit(1)
-print('expected no error, and there is none')
+print('no error is due, and there is none')
