@@ -118,11 +118,11 @@ PLAIN = known(
     "a_split_backward_recomputes_twice",
 )
 
-# Of selective policies, which keep what the wrapper gathers into, and of a wrapper that frees and fills that again.
+# Of selective policies that keep the results of the wrapper's own operators, too.
 KEEPS_WHAT_IS_FREED = known(
     "diverges",
-    "a policy that keeps the results of the wrapper's own operators keeps memory that the wrapper frees and fills again: where "
-    "forward and recomputation gather in the same places gradients are wrong, in silence, else an operator is not found",
+    "where forward and recomputation gather in the same places gradients are wrong, in silence, else an operator is not found; "
+    "why was not traced: presumably what is kept is memory that the wrapper frees and fills again",
     "torchtitan#3427, pytorch#185178; seen here, torch 2.13",
     "several_fsdp_units_under_a_region_whose_policy_keeps_all",
 )

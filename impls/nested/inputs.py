@@ -130,8 +130,8 @@ class Inputs:
     own that still holds what it held, and no tensor that comes back as another object, is passed as it is. One that the
     function has changed is passed, too, if the function finds it by another name as well, or if it holds only numbers and the
     like besides what is kept anyway: for the run it is filled with what it held at the call. Other containers are made anew,
-    also one that the caller has changed after the call, even if the function reads it by another name. Other objects are kept
-    as they are: a tensor inside one is not watched.
+    also most that the caller has changed after the call, even if the function reads them by another name. Other objects are
+    kept as they are: a tensor inside one is not watched.
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",

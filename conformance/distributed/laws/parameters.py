@@ -215,7 +215,7 @@ def test_fsdp_with_a_selective_policy(case: RankedCase) -> None:
     case.same_on_all_ranks("whole parameters")
 
 
-@for_readers("advanced", "poor error", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
+@for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
 @ranked_law(
     sharded_programs(units=YES, outside=YES, dropout=st.just(0.0)),
     needs=["context-fn"],

@@ -120,7 +120,7 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
     if error:
         yield f"ended by {error}"
     if not error and not any(number for _, number in recording.runs):
-        yield "no region's function ran again, so no gradient passed through these regions"
+        yield "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
     elif not found and not (error and (changes or ended)):
         yield (
             "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
