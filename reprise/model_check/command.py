@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+NEEDED = "torch", "numpy"
 INVALID = 2
 FAILED = 3
 INTERRUPTED = 130  # what a shell reports of a command that an interrupt ended
@@ -55,10 +56,10 @@ def main(arguments: Sequence[str]) -> int:
         return INVALID
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # so that modules in the user's directory can be imported
-    from reprise.model_check.builder import load_build
-    from reprise.model_check.checking import DEFAULT, check
-
     try:
+        from reprise.model_check.builder import load_build  # here, since an interrupt may come while torch is imported
+        from reprise.model_check.checking import DEFAULT, check
+
         report = check(
             load_build(options.build),
             impl=options.impl or DEFAULT,
@@ -78,7 +79,11 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("reprise check: interrupted; nothing is written", file=sys.stderr)
         return INTERRUPTED
-    except Exception:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
+    except Exception as error:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
+        if isinstance(error, ModuleNotFoundError) and error.name in NEEDED:
+            told = f"reprise check needs the package {error.name}, which this Python lacks: {sys.executable}"
+            print(f"{told} -m pip install {error.name}", file=sys.stderr)
+            return INVALID
         traceback.print_exc()
         print("reprise check: this is an error of reprise itself, and says nothing about your model", file=sys.stderr)
         return FAILED

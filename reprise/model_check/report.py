@@ -99,8 +99,8 @@ class Report:
         return within_budget and not fails and all(one.verdict in verdicts for one in self.results)
 
     def as_json(self) -> str:
-        """Everything, for a program; a number that is not finite is null."""
-        content = dataclasses.asdict(self)
+        """Everything, for a program, ``agrees`` and ``passes`` included; a number that is not finite is null."""
+        content = {"agrees": self.agrees, "passes": self.passes, **dataclasses.asdict(self)}
         for stored, one in zip(content["results"], self.results, strict=True):
             stored["rounding_alone"] = one.comparison is not None and one.comparison.is_rounding
             if one.choice is not None:

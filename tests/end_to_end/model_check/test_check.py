@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -344,13 +345,35 @@ def test_the_assertion_shows_the_report() -> None:
 def test_the_status_and_the_json_of_the_command(name: str, status: int, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     assert main([f"{HERE}:{name}", "--impl", "nested", "--json", str(path)]) == status
-    assert json.loads(path.read_text())["results"][0]["verdict"] == ("diverges" if status else "agrees")
+    told = json.loads(path.read_text())
+    assert (told["results"][0]["verdict"], told["agrees"], told["passes"]) == (
+        ("diverges", False, False) if status else ("agrees", True, True)
+    )
 
 
 def test_the_command_imports_neither_the_suite_nor_its_libraries() -> None:
     told = "import sys, reprise.model_check.checking, reprise.model_check.command; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert not {name.partition(".")[0] for name in ran.stdout.split()} & {"cyclopts", "conformance", "benches", "pytest"}
+
+
+@pytest.mark.parametrize("package", ["torch", "numpy"])
+def test_a_package_that_is_missing_is_named(package: str) -> None:
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\nfrom reprise.model_check.command import main; sys.exit(main(['m:f']))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    told = ran.stderr.splitlines()[-1]  # torch warns of numpy
+    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert told.startswith(f"reprise check needs the package {package}, which this Python lacks: ")
+
+
+def test_an_interrupt_while_torch_is_imported_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-m", "reprise", "check", "m:build"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (130, "reprise check: interrupted; nothing is written\n")
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_check(capsys: pytest.CaptureFixture[str]) -> None:
