@@ -120,8 +120,8 @@ def operators(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def compiled(session: nox.Session) -> None:
-    """Judge implementations under torch.compile, and by no other laws."""
-    _conformance(session, "-k", "test_compiled", *_install(session, "suite"))
+    """Judge implementations under torch.compile, and by no other laws, on five times as many programs as conformance."""
+    _conformance(session, "--profile", "long", "-k", "test_compiled", *_install(session, "suite"))
 
 
 @nox.session(default=False)

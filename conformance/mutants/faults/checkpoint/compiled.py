@@ -45,7 +45,7 @@ def detaches_what_is_passed(copy: Copy) -> None:
     )
 
 
-@mutant("compiled", "compiled", "compiled_regions_take_what_is_claimed", profile="default")
+@mutant("compiled", "compiled", "compiled_regions_take_what_is_claimed", profile="long")
 def detaches_what_is_passed_by_keyword(copy: Copy) -> None:
     """A traced region is passed tensors by keyword without their history."""
 
@@ -178,7 +178,7 @@ def drops_the_policy(copy: Copy) -> None:
     copy.call_instead("compiled", "trace", trace)
 
 
-@mutant("compiled", "compiled", "options_of_compiled_regions_are_kept_or_refused", profile="default")
+@mutant("compiled", "compiled", "options_of_compiled_regions_are_kept_or_refused", profile="long")
 def ignores_that_nothing_is_replayed(copy: Copy) -> None:
     """A traced region replays random numbers although preserve_rng_state is False."""
 
@@ -218,7 +218,7 @@ def doubles_the_gradient(copy: Copy) -> None:
     _change_gradient(copy, lambda y: 2 * y - y.detach())
 
 
-@mutant("compiled", "compiled", "graph_breaks_change_no_number", profile="default")
+@mutant("compiled", "compiled", "graph_breaks_change_no_number", profile="long")
 def halves_the_gradient(copy: Copy) -> None:
     """The gradient of a traced region is half of what it should be."""
     _change_gradient(copy, lambda y: (y + y.detach()) / 2)
