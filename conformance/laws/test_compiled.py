@@ -349,7 +349,9 @@ def test_compiled_regions_that_change_tensors(case: Case) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "torch.compile, saved_tensors_hooks, save_on_cpu, offload")
-@law(compiling(values.hooked, backend=BACKEND, change=st.booleans()), needs=["compiled"], recomputes=False, effort=0.02, floor=1)
+@law(
+    compiling(values.hooked, backend=BACKEND, change=st.booleans()), needs=["compiled"], recomputes=False, effort=0.02, floor=1
+)
 def test_hooks_around_compiled_regions(case: Case) -> None:
     """Hooks for saved tensors that are around a compiled region are called, and change no gradient."""
     as_expected(case)
