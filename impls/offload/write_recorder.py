@@ -7,7 +7,7 @@ although their schemas do not say so.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -87,7 +87,12 @@ class Twins:
 
 
 class WriteRecorder(TorchDispatchMode):
-    """Collects, by the number of their storages, tensors that operators inside write to, running statistics among them."""
+    """Collects, by the number of their storages, tensors that operators inside write to, running statistics among them.
+
+    A higher-order operator, such as ``torch.cond``, is one operator, which writes nothing: what runs inside it is not seen.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self, twins: Twins) -> None:
         super().__init__()
@@ -102,17 +107,22 @@ class WriteRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.twins.stale and not is_loading():
             self.twins.refuse_stale(tree_leaves((args, kwargs)))
-        arguments = func._schema.arguments
+        if hasattr(func, "_schema"):  # which a higher-order operator has not
+            self._note_operator(func._schema, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+    def _note_operator(self, schema: torch.FunctionSchema, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Note what an operator is about to write."""
+        arguments = schema.arguments
         names = [argument.name for argument in arguments]
         for position, argument in enumerate(arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                value = args[position] if position < len(args) else (kwargs or {}).get(argument.name)
+                value = args[position] if position < len(args) else kwargs.get(argument.name)
                 self.note(value if isinstance(value, list | tuple) else (value,))
-        if _RUNNING[0] in names and "backward" not in func._schema.name:
-            given = dict(zip(names, args, strict=False)) | (kwargs or {})
+        if _RUNNING[0] in names and "backward" not in schema.name:
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
             if given.get("training", True):
                 self.note([given.get(name) for name in _RUNNING])
-        return func(*args, **(kwargs or {}))
 
     def note(self, values: Iterable[Any]) -> None:
         for value in values:
