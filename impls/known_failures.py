@@ -62,6 +62,25 @@ RUN_TWICE: dict[str, Known] = {
     ),
 }
 
+# Whatever brings saved tensors back by hooks: autograd puts each in a new tensor over the same memory.
+_TAKEN = (
+    "ctx.saved_tensors has a new tensor over the leaf's memory, and autograd takes it for the gradient as it is, instead of a "
+    "copy, since nobody else refers to it: a change of .grad is one of the leaf"
+)
+_NEW = "ctx.saved_tensors has a new tensor over the leaf's memory, without the leaf's attributes and its .grad"
+UNPACKED: dict[str, Known] = {
+    **known("diverges", _TAKEN, "seen here, torch 2.13", "gradients_are_no_weights"),
+    **known("diverges", _NEW, "seen here, torch 2.13", "a_saved_leaf_is_itself"),
+}
+UNPACKED_UNDER_HOOKS: dict[str, Known] = {
+    **known("diverges", _TAKEN, "seen here, torch 2.13", "gradients_under_hooks_are_no_weights"),
+    **known("diverges", _NEW, "seen here, torch 2.13", "a_saved_leaf_is_itself_under_hooks"),
+}
+UNPACKED_IN_OFFLOADED_MODELS: dict[str, Known] = {
+    **known("diverges", _TAKEN, "seen here, torch 2.13", "gradients_of_offloaded_models_are_no_weights"),
+    **known("diverges", _NEW, "seen here, torch 2.13", "a_saved_leaf_of_an_offloaded_model_is_itself"),
+}
+
 # Whatever compares how saved tensors look, and not which operators save them.
 SPECIALISED: dict[str, Known] = known(
     "diverges",

@@ -13,6 +13,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.leak_checks import all_freed, no_growth
 from conformance.programs.generator.operators import DTYPES, OPERATORS
+from conformance.programs.scenarios import saved_leaves
 from conformance.programs.scenarios.graph import hook_errors as errors
 from conformance.programs.scenarios.graph import hooks, saved
 from conformance.programs.scenarios.graph.generated import Around, Steps
@@ -76,6 +77,27 @@ KEEPS = st.sampled_from(["identity", "detach", "box"])
 @graph_law(named(hooks.unlike, kind=ANY, hooks=KEEPS, reader=st.just("function")), gradients=False)
 def test_a_custom_function_reads_what_it_saved(case: Case) -> None:
     """Values, strides, dtype, device, layout, conjugation and requires_grad of ctx.saved_tensors are those without hooks."""
+    case.equals_plain()
+
+
+CONTEXT = st.sampled_from(["hooks", "save_on_cpu", "allow_mutation_on_saved_tensors"])
+THEN = st.sampled_from(["another backward", "clipping", "zeroing"])
+
+
+@for_readers("advanced", "wrong gradient", "autograd.Function, ctx.saved_tensors, clip_grad_norm_, fused kernel")
+@graph_law(named(saved_leaves.returned_under_hooks, context=CONTEXT, then=THEN), effort=0.5, floor=3)
+def test_gradients_under_hooks_are_no_weights(case: Case) -> None:
+    """Under hooks, a custom Function whose backward returns a leaf that it saved makes .grad a copy of it."""
+    case.equals_plain()
+
+
+USE = st.sampled_from(["an attribute", "the gradient"])
+
+
+@for_readers("advanced", "wrong gradient", "autograd.Function, ctx.saved_tensors, main_grad, fused accumulation")
+@graph_law(named(saved_leaves.itself_under_hooks, context=CONTEXT, use=USE), effort=0.5, floor=2)
+def test_a_saved_leaf_is_itself_under_hooks(case: Case) -> None:
+    """Under hooks, ctx.saved_tensors of a custom Function has the leaf that was saved, with its attributes and its .grad."""
     case.equals_plain()
 
 

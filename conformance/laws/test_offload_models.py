@@ -332,3 +332,10 @@ def test_buffers_may_change_where_no_version_tells(case: Case) -> None:
 def test_a_buffer_made_in_forward_is_not_made_twice(case: Case) -> None:
     """A buffer that forward registers is plain's, or refused where a recomputation would make it again."""
     as_expected(case)
+
+
+@for_readers("advanced", "poor error", "torch.cond, flex_attention, higher-order operator")
+@offload_law(written(models.higher_order, away=HERE, **CUT))
+def test_modules_may_call_higher_order_operators(case: Case) -> None:
+    """A module that calls a higher-order operator, such as torch.cond or flex_attention, gives plain's gradients."""
+    equals_plain(case)

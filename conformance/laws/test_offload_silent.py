@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs.offloaded_models import as_expected, equals_plain, plain_runs, written
+from conformance.programs.scenarios import saved_leaves
 from conformance.programs.scenarios.offload import silent_changes
 from conformance.rows.for_readers import for_readers
 
@@ -99,3 +100,23 @@ def test_a_slice_changes_a_view_of_its_input(case: Case) -> None:
     """A slice that changes one of two inputs that share memory, as a view does, gives plain's gradients, or is refused."""
     plain_runs(case)
     case.equals_plain_or_refuses(in_forward=True)
+
+
+THEN = st.sampled_from(("another backward", "clipping", "zeroing"))
+
+
+@for_readers("advanced", "wrong gradient", "autograd.Function, ctx.saved_tensors, clip_grad_norm_, fused kernel")
+@offload_law(written(saved_leaves.returned_offloaded, then=THEN, checkpoint=st.booleans(), away=HERE), floor=2)
+def test_gradients_of_offloaded_models_are_no_weights(case: Case) -> None:
+    """A custom Function whose backward returns a leaf that it saved makes .grad a copy of it: changing one leaves the other."""
+    equals_plain(case)
+
+
+USE = st.sampled_from(("an attribute", "the gradient"))
+
+
+@for_readers("advanced", "wrong gradient", "autograd.Function, ctx.saved_tensors, main_grad, fused accumulation")
+@offload_law(written(saved_leaves.itself_offloaded, use=USE, checkpoint=st.booleans(), away=HERE), floor=1)
+def test_a_saved_leaf_of_an_offloaded_model_is_itself(case: Case) -> None:
+    """In the backward of a custom Function ctx.saved_tensors has the model's parameter, with its attributes and its .grad."""
+    equals_plain(case)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
+from conformance.programs.scenarios import saved_leaves
 from conformance.programs.scenarios.regions import outside_tensors
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
@@ -52,3 +53,23 @@ _CHANGING = {"read": st.booleans(), "through": st.booleans(), "nested": st.boole
 def test_results_from_a_closure_that_a_function_changes(case: Case) -> None:
     """A function that changes the result of an operator in its closure in place gives plain's gradients, or an error."""
     case.equals_plain_or_refuses()
+
+
+_THEN = st.sampled_from(["another backward", "clipping", "zeroing"])
+
+
+@for_readers("advanced", "wrong gradient", "autograd.Function, ctx.saved_tensors, clip_grad_norm_, fused kernel")
+@law(named(saved_leaves.returned, then=_THEN, nested=st.booleans()), floor=3)
+def test_gradients_are_no_weights(case: Case) -> None:
+    """A custom Function whose backward returns a leaf that it saved makes .grad a copy of it: changing one leaves the other."""
+    case.equals_plain()
+
+
+_USE = st.sampled_from(["an attribute", "the gradient"])
+
+
+@for_readers("advanced", "wrong gradient", "autograd.Function, ctx.saved_tensors, main_grad, fused accumulation")
+@law(named(saved_leaves.itself, use=_USE, nested=st.booleans()), floor=2)
+def test_a_saved_leaf_is_itself(case: Case) -> None:
+    """In the backward of a custom Function ctx.saved_tensors has the leaf that was saved, with its attributes and its .grad."""
+    case.equals_plain()

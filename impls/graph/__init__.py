@@ -20,6 +20,7 @@ from impls.graph.newer_torch_names import (
 )
 from impls.graph.save_on_device import save_on_cpu, saved_on
 from impls.implementation import Implementation, optional_capabilities
+from impls.known_failures import UNPACKED_UNDER_HOOKS
 
 __all__ = [
     "GradientEdge",
@@ -48,4 +49,5 @@ IMPLEMENTATION = Implementation(
     summary="saved-tensor hooks that keep autograd's checks and own no graph, and graph tools",
     source="the public names of torch.autograd.graph; designed anew",
     capabilities=frozenset({"end-of-backward", "logging", "min-bytes"}) | optional_capabilities(torch.autograd.graph),
+    known=UNPACKED_UNDER_HOOKS,
 )

@@ -30,6 +30,7 @@ from impls.known_failures import (
     MADE_ANEW,
     RUN_TWICE,
     SPECIALISED,
+    UNPACKED,
     WITHIN_BUDGET,
 )
 from impls.nested.operator_log import OperatorLog
@@ -289,6 +290,7 @@ IMPLEMENTATION = Implementation(
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
     known=RUN_TWICE
+    | UNPACKED
     | LEFT_EARLY
     | SPECIALISED
     | KEPT_DRAWS

@@ -249,9 +249,9 @@ class Recomputation(HookOwner):
         equal = has_equal_values(before, tensor)
         if equal is False and self.check:
             cast = "the leaf that it is cast from was changed or" if before.leaf is not None else "it was"
-            self.stop(f"a saved tensor ({describe(any_tensor_metadata(tensor))}) has other values: {cast} replaced since, or the "
-                      "function has made it, kept it somewhere, and now computes other values. Replace it after backward, or pass "
-                      "it as an argument; determinism_check='none' lets the function compute other values")  # fmt: skip
+            self.stop(f"a saved tensor ({describe(any_tensor_metadata(tensor))}) has other values: {cast} replaced since, or "
+                      "the function has made it, kept it somewhere, and now computes other values. Replace it after backward, "
+                      "or pass it as an argument; determinism_check='none' lets the function compute other values")  # fmt: skip
         return bool(equal)
 
     def stop(self, mismatch: str | None = None) -> None:

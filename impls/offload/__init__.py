@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from impls.implementation import Implementation, known
+from impls.known_failures import UNPACKED_IN_OFFLOADED_MODELS
 from impls.offload.model import OffloadModel
 from impls.offload.slicing import slices
 
@@ -37,5 +38,6 @@ IMPLEMENTATION = Implementation(
         "modules run once for each microbatch, and outputs alone are joined: an attribute keeps what the last one stored",
         "seen here, torch 2.13",
         "what_a_module_keeps_is_of_the_whole_batch",
-    ),
+    )
+    | UNPACKED_IN_OFFLOADED_MODELS,
 )

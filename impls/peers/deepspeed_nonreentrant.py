@@ -13,6 +13,7 @@ from impls.known_failures import (
     RUN_TWICE,
     RUNS_TO_THE_END,
     TWO_DTYPES,
+    UNPACKED,
     among,
 )
 from impls.peers.torch_limits import TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED
@@ -43,6 +44,7 @@ IMPLEMENTATION = Implementation(
     | REPLACED
     | CHANGED_AGAIN
     | RUN_TWICE
+    | UNPACKED
     | MOVED_BY_AN_ERROR
     | RUNS_TO_THE_END
     | among(

@@ -13,6 +13,7 @@ import torch
 from impls import GRAPH_NAMES
 from impls.graph.newer_torch_names import FIRST_RELEASES, from_torch
 from impls.implementation import Implementation, Known, known, optional_capabilities
+from impls.known_failures import UNPACKED_UNDER_HOOKS
 
 _log = logging.getLogger("torch.autograd.graph")
 
@@ -274,5 +275,5 @@ IMPLEMENTATION = Implementation(
     summary="torch.autograd.graph",
     source="https://docs.pytorch.org/docs/stable/autograd.html#saved-tensors-default-hooks",
     capabilities=frozenset({"logging"}) | optional_capabilities(torch.autograd.graph),
-    known=_SAVED_TENSORS | _SAVE_ON_CPU | _MUTATION | _GRADIENTS | _TOOLS | _OLD,
+    known=UNPACKED_UNDER_HOOKS | _SAVED_TENSORS | _SAVE_ON_CPU | _MUTATION | _GRADIENTS | _TOOLS | _OLD,
 )

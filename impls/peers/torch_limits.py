@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from impls.implementation import Known, known
-from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
+from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED, UNPACKED
 from impls.peers.torch_options import OPTIONS
 
 # PyTorch's checkpoint in a graph, whatever calls it.
@@ -236,6 +236,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "changes_are_reported_in_any_case",
     ),
     **RUN_TWICE,
+    **UNPACKED,
     **REPLACED,
     **CHANGED_AGAIN,
     **known(

@@ -73,6 +73,8 @@ def test_nested_has_no_known_limits_but_these_and_another_with_an_older_torch() 
         "outputs_that_their_own_region_reaches_are_freed",
         "arguments_overwritten_with_the_output_are_freed",
         "what_a_function_detaches_is_freed",
+        "gradients_are_no_weights",
+        "a_saved_leaf_is_itself",
     }
     older = set() if POLICIES_ASK_FOR_HOOKS else {"hooks_get_what_a_policy_keeps_if_asked_to"}
     assert impls.get("nested").known.keys() == limits | older

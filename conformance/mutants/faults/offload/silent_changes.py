@@ -97,3 +97,9 @@ def overlooks_another_name(copy: Copy) -> None:
 def overlooks_inputs_that_share_memory(copy: Copy) -> None:
     """Inputs that share memory are taken for inputs with memory of their own."""
     copy.replace("offload.boundary", "SharedInputs.refuse_changes", lambda self, title: None)
+
+
+@mutant("offload.write_recorder", "offload-models", "modules_may_call_higher_order_operators")
+def knows_no_higher_order_operators(copy: Copy) -> None:
+    """A module that calls a higher-order operator is refused, since what notes writes has no rule for it."""
+    copy["offload.write_recorder"].WriteRecorder.supports_higher_order_operators = False

@@ -307,3 +307,22 @@ def attention(OffloadModel, note, device, place, *, more, checkpoint, slices, ma
         note(f"gradients {step}", here(p.grad for p in model.parameters()))
         stepping.step()
     note("state", here(model.state_dict().values()))
+
+
+def higher_order(OffloadModel, note, device, place, *, slices, checkpoint):  # noqa: N803
+    from torch._higher_order_ops.out_dtype import out_dtype
+
+    class Quantised(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.tensor([[1, 2], [3, -1]], dtype=torch.int8))
+
+        def forward(self, x):
+            whole = (x.detach() * 10).to(torch.int8)
+            return x * out_dtype(torch.ops.aten.mm.default, torch.int32, whole, self.table).to(x.dtype)
+
+    layers = [torch.nn.Linear(2, 2), Quantised(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    for step in range(2):
+        model(torch.randn(3, 2, device=place)).sum().backward()
+        note(f"gradients {step}", here(p.grad for p in model.parameters()))
