@@ -25,16 +25,18 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+import impls
+
 Key = tuple[int, ...]  # the place of a call among those of its parent, after the parent's own key
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
 OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters  # of PyTorch's checkpoint, with their defaults
 _TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
 _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__, _TARGET.__defaults__, _TARGET.__closure__)
 _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
-_HERE = str(Path(__file__).resolve().parent)
-_RUNS = str(Path(__file__).resolve().with_name("run.py"))  # which calls the model: what is around that is not the model's code
-_ROOT = Path(__file__).resolve().parents[2]
-_FOLDERS = Path(torch.__file__).parent, _ROOT / "reprise", _ROOT / "impls"
+# Paths are as frames have them: not resolved, so that a clone may be reached through a link.
+_HERE = f"{Path(__file__).parent}{os.sep}"
+_RUNS = str(Path(__file__).with_name("run.py"))  # which calls the model: what is around that is not the model's code
+_FOLDERS = Path(torch.__file__).parent, Path(__file__).parents[1], Path(impls.__file__).parent
 INTERNAL = (*(f"{one}{os.sep}" for one in _FOLDERS), functools.__file__)  # with os.sep, so that torchvision is not torch
 
 

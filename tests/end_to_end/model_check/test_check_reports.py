@@ -316,3 +316,23 @@ def test_the_assertion_serves_a_users_own_tests(tmp_path: Path) -> None:
 def test_what_a_user_imports_is_there() -> None:
     assert reprise.check is check
     assert {"check", "assert_equals_plain", "Report"} <= {*reprise.__all__}
+
+
+def test_lines_are_the_users_if_the_clone_is_reached_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(ROOT)
+    program = (
+        "import torch; from torch import nn; from torch.utils.checkpoint import checkpoint\n"
+        "class Model(nn.Sequential):\n"
+        "    def forward(self, x): return checkpoint(self[0], x, use_reentrant=False)\n"
+        "def fails(): return dict()['x']\n"
+        "def build(): return Model(nn.BatchNorm1d(2)), torch.randn(3, 2)\n"
+    )
+    (tmp_path / "mine.py").write_text(program, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "link")}
+    command = [sys.executable, "-m", "reprise", "check", "mine:build", "--impl", "nested", "--steps", "1", "--explain"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert (ran.returncode, f"smallest set of regions that shows it: 0 ({tmp_path / 'mine.py'}:3)" in ran.stdout) == (1, True)
+    ran = subprocess.run(
+        [*command[:4], "mine:fails"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+    )
+    assert f"build failed at {tmp_path / 'mine.py'}:4: KeyError" in ran.stderr
