@@ -252,12 +252,17 @@ def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *ar
 
 
 def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
-    """The qualified names that match a glob, without those inside another. Raises NoRegions if a glob matches none."""
-    names = [name for name, _ in model.named_modules() if name]
+    """The modules that match a glob, without those inside another. Raises NoRegions if a glob matches none.
+
+    A module that has several names matches by any of them, and is named by its first.
+    """
+    first_names = {module: name for name, module in model.named_modules() if name}
+    names = [(name, module) for name, module in model.named_modules(remove_duplicate=False) if module in first_names]
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in names):
+        if not any(fnmatchcase(name, glob) for name, _ in names):
             raise NoRegions(f"regions: {glob!r} matches no module; {largest_modules(model)}")
-    return _outermost(name for name in names if any(fnmatchcase(name, glob) for glob in globs))
+    found = {first_names[module] for name, module in names if any(fnmatchcase(name, glob) for glob in globs)}
+    return _outermost(name for name in first_names.values() if name in found)
 
 
 def uncalled(model: nn.Module, globs: tuple[str, ...], called: Set[str]) -> dict[str, tuple[str, ...]]:
