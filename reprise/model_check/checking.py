@@ -170,7 +170,7 @@ class _Check:
             raiser = errors.raised_by(error, one, plain.first.sources)
             verdict, where = errors.verdict(error, raiser), errors.place(error)
             result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
-            error.__traceback__ = None  # its frames hold the model, and may be in a cycle
+            error.__traceback__ = error.__context__ = None  # their frames hold the model, and may be in a cycle
             gc.collect()
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]

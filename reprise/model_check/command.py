@@ -74,7 +74,10 @@ def main(arguments: Sequence[str]) -> int:
         print(f"reprise check: {error}", file=sys.stderr)
         return INVALID
     except SystemExit as end:
-        print(f"reprise check: the model ended the process, with status {end.code}; nothing was checked", file=sys.stderr)
+        print(
+            f"reprise check: a module ended the process as it was imported, with status {end.code}; nothing was checked",
+            file=sys.stderr,
+        )
         return INVALID
     except KeyboardInterrupt:
         print("reprise check: interrupted; nothing is written", file=sys.stderr)

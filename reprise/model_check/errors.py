@@ -25,6 +25,7 @@ from reprise.model_check import regions
 REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
 _ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # the innermost frame of an error that the engine raises
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+INTERRUPTS = KeyboardInterrupt, GeneratorExit  # which end a check, whoever's code runs
 Raiser = Literal["implementation", "model", "cannot be told"]
 
 
@@ -37,6 +38,19 @@ class BuildFails(ValueError):
 
 class NotAccepted(TypeError):
     """What ``build`` returned, or its loss, is not accepted."""
+
+
+class NoLoss(Exception):
+    """What a step computes is no loss: ``build`` is not accepted if the step is plain, else the implementation is why."""
+
+
+class Ended(Exception):
+    """What ended a step and is no Exception, such as SystemExit; it has that one's traceback."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.kind = type(error)
+        self.__traceback__ = error.__traceback__
 
 
 class PlainFails(ValueError):
@@ -88,7 +102,8 @@ class OwnWork:
 
 def told(error: BaseException) -> str:
     """Type and message."""
-    return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
+    kind = error.kind if isinstance(error, Ended) else type(error)
+    return f"{kind.__name__}: {str(error).strip()}".removesuffix(": ")
 
 
 def place(error: BaseException) -> str:
@@ -118,7 +133,7 @@ def raised_by(error: BaseException, one: Implementation, sources: Set[str]) -> R
 
     Plain had no error, so what it does not run caused it. The first of these that holds decides:
 
-    1. An error that autograd's engine raises is the implementation's.
+    1. A step that leaves no loss, and an error that autograd's engine raises, are the implementation's.
     2. Of the frames, the innermost counts that is the model's, the implementation's, or this package's own around either; what
        they call in other packages is theirs. If there is none, or a call of the engine is further inside, it is the model's.
     3. In a call of the implementation, or of a region's function by it, the one that is called raised the error.
@@ -130,7 +145,7 @@ def raised_by(error: BaseException, one: Implementation, sources: Set[str]) -> R
        call of the implementation, the implementation. Else it cannot be told.
     """
     frames = [frame for frame, _ in _trace(error)]
-    if frames and frames[-1].f_code.co_filename in _ENGINE:
+    if isinstance(error, NoLoss) or (frames and frames[-1].f_code.co_filename in _ENGINE):
         return "implementation"
     function = _function(one)
     home = function.__code__.co_filename if function is not None else ""

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from reprise.model_check import errors
-from reprise.model_check.builder import Subject, build_subject
-from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
+from reprise.model_check.builder import ACCEPTED, Subject, build_subject
+from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, PlainFails
 from reprise.model_check.process_state import preserved, random_streams, seed_all
 from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
 
@@ -67,7 +67,6 @@ class Run(FirstStep):
 
     losses: tuple[torch.Tensor, ...]
     seconds: tuple[float, ...]
-    trainable: tuple[str, ...]
     parameters: Tensors
     last_buffers: Tensors
     initial: Tensors
@@ -89,16 +88,23 @@ def run(
 ) -> Run:
     """Build the model and run ``steps``, with regions run by ``checkpoint`` or plainly; the process is left as it was.
 
-    Raises BuildFails, NotAccepted and NoRegions; for other errors PlainFails in a plain run, else the error itself.
+    Raises BuildFails, NotAccepted and NoRegions, all of which are about ``build``. For other errors it raises PlainFails in a
+    plain run, else the error itself, or Ended for one that is no Exception.
     """
     try:
         return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
-    except (BuildFails, NotAccepted, NoRegions):
+    except (BuildFails, NotAccepted, NoRegions, *INTERRUPTS):
         raise
-    except Exception as error:
+    except NoLoss as error:
         if checkpoint is not None:
             raise
-        raise PlainFails(error, watched=probe is not None) from error
+        raise NotAccepted(f"{error}; {ACCEPTED}") from error
+    except BaseException as error:
+        if checkpoint is None:
+            raise PlainFails(error, watched=probe is not None) from error
+        if isinstance(error, Exception):
+            raise
+        raise Ended(error) from None
 
 
 def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None) -> Run:
@@ -108,10 +114,10 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         model = subject.model
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         initial = copies(tensors)
-        trainable = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        trainable = [one for one in model.parameters() if one.requires_grad]
         if not trainable:
             raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
-        optimizer = torch.optim.SGD(trainable.values(), lr=LEARNING_RATE)
+        optimizer = torch.optim.SGD(trainable, lr=LEARNING_RATE)
         losses, seconds = list[torch.Tensor](), list[float]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
@@ -132,7 +138,6 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 **vars(first),
                 losses=tuple(losses),
                 seconds=tuple(seconds),
-                trainable=tuple(trainable),
                 parameters=copies(dict(model.named_parameters())),
                 last_buffers=copies(dict(model.named_buffers())),
                 initial=initial,
