@@ -223,13 +223,11 @@ class _Check:
         self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]
     ) -> list[Result]:
         assert self.budget is not None
-        refused: list[OverBudget] = []
         for place, (one, result) in enumerate(zip(found, results, strict=True)):
             if result.comparison is not None:
                 try:
                     results[place] = replace(result, choice=planner.choose(one, self.budget))
                 except OverBudget as error:
-                    refused.append(error)
                     results[place] = replace(result, over_budget=str(error))
                 except (*NO_VERDICT, MeteringFails):
                     raise
@@ -239,8 +237,6 @@ class _Check:
                     told += f"\n{NOT_TOLD_APART}" if raiser == "cannot be told" else ""
                     error.__traceback__ = None
                     results[place] = replace(result, budget_error=told)
-        if len(refused) == len(results):
-            raise refused[0]
         return results
 
     def _times(self, found: list[Implementation]) -> list[float | None]:

@@ -43,7 +43,10 @@ def _parser() -> _Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check a model. The status is 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package."""
+    """Check a model. The status is 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package.
+
+    Bad input is a budget that is not kept, too, after a report.
+    """
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
@@ -98,4 +101,4 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             print(f"reprise check: --json cannot be written: {error}", file=sys.stderr)
             return INVALID
-    return 0 if report.passes else 1
+    return 0 if report.passes else 1 if report.fails else INVALID

@@ -85,18 +85,27 @@ class Report:
 
     @property
     def agrees(self) -> bool:
-        """Whether every implementation agrees, with all regions and with those chosen for a budget."""
-        return self._has_only("agrees")
+        """Whether every implementation agrees, with all regions and with those chosen for a budget, which each keeps."""
+        return self._has_only("agrees") and not self._is_over_budget
 
     @property
     def passes(self) -> bool:
-        """Whether every implementation agrees, or it cannot be told, with all regions and with those chosen for a budget."""
-        return self._has_only("agrees", UNDECIDED)
+        """Whether none ``fails``, and each keeps the budget, if there is one."""
+        return not (self.fails or self._is_over_budget)
+
+    @property
+    def fails(self) -> bool:
+        """Whether an implementation diverges, refuses or crashes, with all regions or with those chosen for a budget."""
+        return not self._has_only("agrees", UNDECIDED)
+
+    @property
+    def _is_over_budget(self) -> bool:
+        return any(one.over_budget for one in self.results)
 
     def _has_only(self, *verdicts: Verdict) -> bool:
         within_budget = all(one.choice is None or one.choice.verdict in verdicts for one in self.results)
-        fails = any(one.budget_error for one in self.results)
-        return within_budget and not fails and all(one.verdict in verdicts for one in self.results)
+        has_error = any(one.budget_error for one in self.results)
+        return within_budget and not has_error and all(one.verdict in verdicts for one in self.results)
 
     def as_json(self) -> str:
         """Everything, for a program, ``agrees`` and ``passes`` included; a number that is not finite is null."""
