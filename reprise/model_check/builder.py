@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from reprise.model_check import errors
-from reprise.model_check.errors import INTERRUPTS, BuildFails, NoLoss, NotAccepted
+from reprise.model_check.errors import INTERRUPTS, BuildFails, InvalidArgument, NoLoss, NotAccepted
 
 ACCEPTED = (
     "accepted are (model, loss), where loss(model) computes a scalar tensor that requires grad, and (model, example_inputs), "
@@ -30,10 +30,10 @@ class Subject:
 
 
 def load_build(reference: str) -> Callable[[], Any]:
-    """The callable at ``"pkg.mod:attr"``. Raises ValueError that says which part failed."""
+    """The callable at ``"pkg.mod:attr"``. Raises InvalidArgument that says which part failed."""
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
-        raise ValueError(f"build is {reference!r}; it must be of the form pkg.mod:function")
+        raise InvalidArgument(f"build is {reference!r}; it must be of the form pkg.mod:function")
     try:
         value: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
@@ -42,9 +42,9 @@ def load_build(reference: str) -> Callable[[], Any]:
         raise
     except BaseException as error:
         told = f"{errors.told(error)}{errors.place(error)}"
-        raise ValueError(f"build is {reference!r}, which cannot be imported: {told}") from error
+        raise InvalidArgument(f"build is {reference!r}, which cannot be imported: {told}") from error
     if not callable(value):
-        raise ValueError(f"build is {reference!r}, of type {type(value).__name__}; it must be a callable; {ACCEPTED}")
+        raise InvalidArgument(f"build is {reference!r}, of type {type(value).__name__}; it must be a callable; {ACCEPTED}")
     return value
 
 

@@ -59,10 +59,13 @@ def main(arguments: Sequence[str]) -> int:
         return INVALID
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # so that modules in the user's directory can be imported
+    bad_input: tuple[type[Exception], ...] = ()
     try:
         from reprise.model_check.builder import load_build  # here, since an interrupt may come while torch is imported
         from reprise.model_check.checking import DEFAULT, check
+        from reprise.model_check.errors import BAD_INPUT
 
+        bad_input = BAD_INPUT
         report = check(
             load_build(options.build),
             impl=options.impl or DEFAULT,
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
             budget=options.budget,
             progress=lambda told: print(f"... {told}", file=sys.stderr, flush=True),
         )
-    except (ValueError, TypeError) as error:
+    except bad_input as error:
         print(f"reprise check: {error}", file=sys.stderr)
         return INVALID
     except SystemExit as end:

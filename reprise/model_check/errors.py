@@ -29,6 +29,10 @@ INTERRUPTS = KeyboardInterrupt, GeneratorExit  # which end a check, whoever's co
 Raiser = Literal["implementation", "model", "cannot be told"]
 
 
+class InvalidArgument(ValueError):
+    """An option of the check, or the name of ``build``, is not accepted."""
+
+
 class BuildFails(ValueError):
     """The user's ``build`` raised an error, so there is no model; no implementation is to blame."""
 
@@ -59,6 +63,9 @@ class PlainFails(ValueError):
     def __init__(self, error: BaseException, *, watched: bool) -> None:
         while_watched = " while it is measured" if watched else ""
         super().__init__(f"the model fails without checkpointing{while_watched}{place(error)}: {told(error)}")
+
+
+BAD_INPUT = InvalidArgument, BuildFails, NotAccepted, regions.NoRegions, PlainFails  # these say nothing of an implementation
 
 
 class MeteringFails(Exception):
