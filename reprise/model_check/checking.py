@@ -187,6 +187,7 @@ class _Check:
                 judged.verdict,
                 undecided=judged.undecided,
                 comparison=judged.comparison,
+                first_run=judged.first_run,
                 calls=seen.calls,
                 recomputations=seen.recomputations,
             )

@@ -29,10 +29,14 @@ JudgedVerdict = Literal["agrees", "diverges", "cannot be told"]
 
 @dataclass(frozen=True)
 class Judged:
-    """Whether an implementation's runs are plain's; what differs; and why it cannot be told, if so."""
+    """Whether an implementation's runs are plain's, and why it cannot be told, if so.
+
+    ``comparison`` has what the verdict is about: all that differs in the ``first_run``, or what diverges of it alone.
+    """
 
     verdict: JudgedVerdict
     comparison: Comparison
+    first_run: Comparison
     undecided: str = ""
     seconds: tuple[float, ...] = ()  # of steps
 
@@ -86,7 +90,7 @@ class PlainRuns:
         """Judge an implementation by its first run, or by more if that or plain's differ. Raises what the runs raise."""
         compared = compare_runs(self.first, seen)
         if compared.agrees and self.spread.agrees:
-            return Judged("agrees", compared)
+            return Judged("agrees", compared, compared)
         self.tell(f"it differs: run again, {RUNS} times in all, and plain {PLAIN_RUNS} times")
         whole = not self.spread.agrees or compared.of_first_step.agrees
         plain = self._others(whole=whole)
@@ -97,8 +101,8 @@ class PlainRuns:
             seconds += again.seconds
         if places := set_apart([one.distances for one in plain], [one.distances for one in runs]):
             later = () if whole else compared.distances.keys() - compared.of_first_step.distances.keys()
-            return Judged("diverges", compared.at({*places, *later}), seconds=tuple(seconds))
-        return Judged(UNDECIDED, compared, self._undecided(runs), tuple(seconds))
+            return Judged("diverges", compared.at({*places, *later}), compared, seconds=tuple(seconds))
+        return Judged(UNDECIDED, compared, compared, self._undecided(runs), tuple(seconds))
 
     def _others(self, *, whole: bool) -> list[Comparison]:
         """How further plain runs compare with the first, over all steps or the first one; missing runs are made now."""

@@ -38,7 +38,8 @@ class Result:
 
     ``where`` has `` at file:line`` of the user's line that raised the ``error``, if it is known; ``raised_by`` says who did.
     ``not_measured`` says why there are no ``costs`` although there is no ``error``.
-    ``undecided`` says why it cannot be told whether it agrees; ``comparison`` is then that of its first run.
+    ``undecided`` says why it cannot be told whether it agrees. ``first_run`` has all that differs in its first run;
+    ``comparison`` what the verdict is about, which is less if it diverges and plain's runs differ, too.
     With a budget there is a ``choice``, or ``over_budget`` says why there is none, or ``budget_error`` has the error with the
     chosen regions; there is none of these if the implementation refuses or crashes with all regions.
     """
@@ -50,6 +51,7 @@ class Result:
     where: str = ""
     undecided: str = ""
     comparison: Comparison | None = None
+    first_run: Comparison | None = None
     calls: int | None = None
     recomputations: int | None = None
     costs: Costs | None = None
@@ -186,6 +188,8 @@ def _told(one: Result) -> list[str]:
         lines.append(f"  {NOT_TOLD_APART}")
     if one.comparison is not None:
         lines += [f"  {line}" for line in differences(one.comparison)]
+    if one.first_run != one.comparison:
+        lines.append("  (the table counts what differs no more than plain's runs do, too)")
     return [*lines, *(f"  {line}" for line in one.explanation)]
 
 
@@ -259,7 +263,7 @@ def _table(report: Report) -> list[str]:
     plain = report.plain
     rows: list[tuple[str, ...]] = [COLUMNS, ("plain", "", "", "", "", "", *_bytes(plain), "", "1.00")]
     for one in report.results:
-        compared = one.comparison
+        compared = one.first_run
         again = ""
         if one.costs and plain and plain.forward_flops:
             again = f"{one.costs.again_flops / plain.forward_flops:.0%} of forward"

@@ -128,10 +128,15 @@ def test_a_fault_that_the_noise_does_not_reach_is_named_alone() -> None:
         return model, lambda one: one(x).sum() * own.random()
 
     own = random.Random(2)
-    (result,) = check(made, impl="nested", steps=1).results
+    report = check(made, impl="nested", steps=1)
+    (result,) = report.results
     assert result.verdict == "diverges"
     assert result.comparison is not None
     assert result.comparison.gradients.agrees
+    assert result.first_run is not None
+    assert len(result.first_run.gradients.differing) == result.first_run.gradients.total == 12
+    assert "diverges  0/12 equal  3/6 equal" in str(report)
+    assert "the table counts what differs no more than plain's runs do, too" in str(report)
     statistics = {"running_mean", "running_var", "num_batches_tracked"}
     assert {one.name for one in result.comparison.buffers.differing} == {f"layers.1.extra.{name}" for name in statistics}
 
