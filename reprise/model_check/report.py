@@ -38,7 +38,8 @@ class Result:
 
     ``where`` has `` at file:line`` of the user's line that raised the ``error``, if it is known; ``raised_by`` says who did.
     ``not_measured`` says why there are no ``costs`` although there is no ``error``.
-    ``undecided`` says why it cannot be told whether it agrees. ``first_run`` has all that differs in its first run;
+    ``undecided`` says why it cannot be told whether it agrees; ``sometimes``, how many of its runs differ, if it diverges in
+    some alone. ``first_run`` has all that differs in its first run;
     ``comparison`` what the verdict is about, which is less if it diverges and plain's runs differ, too.
     With a budget there is a ``choice``, or ``over_budget`` says why there is none, or ``budget_error`` has the error with the
     chosen regions; there is none of these if the implementation refuses or crashes with all regions.
@@ -50,6 +51,7 @@ class Result:
     raised_by: Raiser | Literal[""] = ""
     where: str = ""
     undecided: str = ""
+    sometimes: str = ""
     comparison: Comparison | None = None
     first_run: Comparison | None = None
     calls: int | None = None
@@ -97,8 +99,11 @@ class Report:
 
     @property
     def fails(self) -> bool:
-        """Whether an implementation diverges, refuses or crashes, with all regions or with those chosen for a budget."""
-        return not self._has_only("agrees", UNDECIDED)
+        """Whether an implementation diverges, refuses or crashes, with all regions or with those chosen for a budget.
+
+        Or it cannot be told whether it agrees although plain's own runs are equal, so that its own are all that differs.
+        """
+        return not self._has_only("agrees", *(() if self.spread.agrees else (UNDECIDED,)))
 
     @property
     def _is_over_budget(self) -> bool:
@@ -184,6 +189,8 @@ def _told(one: Result) -> list[str]:
         first = f"{one.implementation} {one.verdict}"
         first += ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
     lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
+    if one.sometimes:
+        lines.append(f"  the implementation itself is not deterministic: {one.sometimes}")
     if one.raised_by == "cannot be told":
         lines.append(f"  {NOT_TOLD_APART}")
     if one.comparison is not None:
