@@ -205,8 +205,9 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
 def now(model: nn.Module) -> float:
     """The time in seconds, after the model's device has finished its work."""
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    if device.type != "cpu":
-        torch.get_device_module(device).synchronize(device)
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and device.type == accelerator.type:
+        torch.accelerator.synchronize(device)
     return time.perf_counter()
 
 
