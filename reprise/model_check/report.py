@@ -71,8 +71,9 @@ class Report:
     """What a check found. ``spread`` is what differs between ``plain_runs``, ``initial_values_differ`` between two builds.
 
     ``reentrant_calls`` counts calls of the model that ask for ``use_reentrant=True``, which is ignored. ``uncalled`` has, by
-    glob, matching modules that are not regions because the step does not call them. ``not_measured`` says why there are no
-    figures of ``plain``, if so.
+    glob, matching modules that are not regions because the step does not call them. ``other_leaves`` has the shapes of tensors
+    that get a gradient in a plain step and are no parameters of the model, so that it is not compared. ``not_measured`` says
+    why there are no figures of ``plain``, if so.
     """
 
     regions: tuple[str, ...]
@@ -85,6 +86,7 @@ class Report:
     region_costs: tuple[RegionCosts, ...] = ()
     reentrant_calls: int = 0
     uncalled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    other_leaves: tuple[str, ...] = ()
     not_measured: str = ""
 
     @property
@@ -151,6 +153,11 @@ def _lines(report: Report) -> list[str]:
     for glob, names in report.uncalled.items():
         lines.append(
             f"--regions {shlex.quote(glob)} matches modules that the step does not call, which are no regions: {_listed(names)}"
+        )
+    if report.other_leaves:
+        lines.append(
+            "not compared: gradients of tensors that are not among model.named_parameters(), such as inputs and parameters in "
+            f"lists: {len(report.other_leaves)}, of shape {_listed(report.other_leaves)}"
         )
     if not report.spread.agrees:
         told = (

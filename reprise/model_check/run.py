@@ -56,6 +56,7 @@ class FirstStep:
     recomputations: int
     reentrant_calls: int  # of the model's own that ask for use_reentrant=True
     uncalled: Mapping[str, tuple[str, ...]]  # by glob, matching modules that the step does not call
+    other_leaves: tuple[str, ...]  # of a plain run: shapes of tensors that get a gradient, and are no parameters of the model
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,10 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 optimizer.zero_grad()
                 observer = probe if first is None else None
                 loss, time_taken = _step(subject, log, observer)
-                losses.append(loss)
+                losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
-                first = first or _first_step(model, log, setting.globs)
+                first = first or _first_step(model, loss, log, setting.globs)
+                del loss
                 optimizer.step()
             assert first is not None
             return Run(
@@ -171,7 +173,7 @@ def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[N
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
-    """Run forward and backward. Returns a copy of the loss, and the seconds."""
+    """Run forward and backward. Returns the loss, and the seconds."""
     log.begin_step()
     with probe.mode(subject.model) if probe else nullcontext():
         start = now(subject.model)
@@ -182,10 +184,10 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
             raise NotAccepted("loss(model) does not require grad: there is no gradient to compare")
         loss.backward()
         seconds = now(subject.model) - start
-    return loss.detach().to("cpu", copy=True), seconds
+    return loss, seconds
 
 
-def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
+def _first_step(model: nn.Module, loss: torch.Tensor, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
     if not log.regions:
         raise NoRegions(_no_regions(model, globs))
     return FirstStep(
@@ -199,7 +201,21 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
         recomputations=log.recomputations,
         reentrant_calls=log.reentrant_calls,
         uncalled=uncalled(model, globs, log.called_modules),
+        other_leaves=_other_leaves(model, loss) if log.checkpoint is None else (),
     )
+
+
+def _other_leaves(model: nn.Module, loss: torch.Tensor) -> tuple[str, ...]:
+    """Shapes of the leaves of a loss's graph that are no parameters of the model: inputs, and parameters in plain lists."""
+    known = {*model.parameters()}
+    todo: list[Any] = [loss.grad_fn] if loss.grad_fn is not None else []
+    nodes = dict.fromkeys(todo)  # a dict, for the order
+    while todo:
+        found = [one for one, _ in todo.pop().next_functions if one is not None and one not in nodes]
+        nodes |= dict.fromkeys(found)
+        todo += found
+    leaves = [one.variable for one in nodes if hasattr(one, "variable")]
+    return tuple(str(tuple(one.shape)) for one in leaves if one not in known)
 
 
 def now(model: nn.Module) -> float:

@@ -336,3 +336,21 @@ def test_lines_are_the_users_if_the_clone_is_reached_through_a_link(tmp_path: Pa
         [*command[:4], "mine:fails"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
     )
     assert f"build failed at {tmp_path / 'mine.py'}:4: KeyError" in ran.stderr
+
+
+class Listed(nn.Module):
+    """Its second layer is in a plain list, so that its parameters are not the model's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.others = nn.Linear(2, 3), [nn.Linear(3, 4)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(self.others[0], self.first(x), use_reentrant=False)
+
+
+def test_gradients_that_are_not_compared_are_told() -> None:
+    report = check(lambda: (Listed(), torch.ones(1, 2)), impl="nested", steps=1)
+    assert {*report.other_leaves} == {"(4, 3)", "(4,)"}
+    assert "not compared: gradients of tensors that are not among model.named_parameters()" in str(report)
+    assert "not compared" not in str(check(built(), impl="nested", steps=1))
