@@ -166,7 +166,7 @@ def raised_by(error: BaseException, one: Implementation, sources: Set[str]) -> R
         if code is regions.RegionLog.call.__code__ or _lies_in(path, of_checkpoints):
             return "implementation"
         if not _lies_in(path, package):
-            if path in sources:
+            if path in sources and not path.startswith(regions.INTERNAL):  # PyTorch's modules are called by all
                 return "model"
             continue
         if not any(_lies_in(source, package) for source in sources) or _is_inside(code, function):

@@ -214,7 +214,7 @@ def _other_leaves(model: nn.Module, loss: torch.Tensor) -> tuple[str, ...]:
         found = [one for one, _ in todo.pop().next_functions if one is not None and one not in nodes]
         nodes |= dict.fromkeys(found)
         todo += found
-    leaves = [one.variable for one in nodes if hasattr(one, "variable")]
+    leaves = [one.variable for one in nodes if type(one).__name__ == "AccumulateGrad"]  # a Function may have a variable, too
     return tuple(str(tuple(one.shape)) for one in leaves if one not in known)
 
 

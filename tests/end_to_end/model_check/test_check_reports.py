@@ -338,6 +338,19 @@ def test_lines_are_the_users_if_the_clone_is_reached_through_a_link(tmp_path: Pa
     assert f"build failed at {tmp_path / 'mine.py'}:4: KeyError" in ran.stderr
 
 
+class Clones(torch.autograd.Function):
+    """Has an attribute that nodes of leaves have."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.variable = "mine"
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient
+
+
 class Listed(nn.Module):
     """Its second layer is in a plain list, so that its parameters are not the model's."""
 
@@ -346,7 +359,7 @@ class Listed(nn.Module):
         self.first, self.others = nn.Linear(2, 3), [nn.Linear(3, 4)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.utils.checkpoint.checkpoint(self.others[0], self.first(x), use_reentrant=False)
+        return torch.utils.checkpoint.checkpoint(self.others[0], Clones.apply(self.first(x)), use_reentrant=False)
 
 
 def test_gradients_that_are_not_compared_are_told() -> None:

@@ -43,6 +43,10 @@ def passes_no_json(function: Any, *args: Any) -> Any:
     return function(*args)
 
 
+def misusing_a_layer(function: Any, *args: Any) -> Any:
+    return torch.nn.Linear(3, 3)(args[0])  # the model has such layers, too
+
+
 def fails(x: torch.Tensor) -> torch.Tensor:
     """Used by the model and by the implementation, both of this file."""
     raise ValueError("whose?")
@@ -197,6 +201,7 @@ CASES = [
     (right, refusing, "refuses", "implementation"),
     (right, refusing_as_it_packs, "refuses", "implementation"),
     (right, passes_no_json, "refuses", "implementation"),
+    (right, misusing_a_layer, "refuses", "implementation"),
     (decoding_fails, checkpoint, "crashes", "model"),
     (function_fails, checkpoint, "crashes", "cannot be told"),
 ]
