@@ -13,11 +13,11 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from reprise.model_check import errors
-from reprise.model_check.errors import BuildFails, NotAccepted
+from reprise.model_check.errors import INTERRUPTS, BuildFails, InvalidArgument, NoLoss, NotAccepted
 
 ACCEPTED = (
     "accepted are (model, loss), where loss(model) computes a scalar tensor that requires grad, and (model, example_inputs), "
-    "where the inputs are a tensor, a tuple or a dict; model is a torch.nn.Module, made anew by each call of build"
+    "where the inputs are a tensor, a tuple, a list or a dict; model is a torch.nn.Module, made anew by each call of build"
 )
 
 
@@ -30,19 +30,21 @@ class Subject:
 
 
 def load_build(reference: str) -> Callable[[], Any]:
-    """The callable at ``"pkg.mod:attr"``. Raises ValueError that says which part failed."""
+    """The callable at ``"pkg.mod:attr"``. Raises InvalidArgument that says which part failed."""
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
-        raise ValueError(f"build is {reference!r}; it must be of the form pkg.mod:function")
+        raise InvalidArgument(f"build is {reference!r}; it must be of the form pkg.mod:function")
     try:
         value: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             value = getattr(value, part)
-    except (Exception, SystemExit) as error:
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
         told = f"{errors.told(error)}{errors.place(error)}"
-        raise ValueError(f"build is {reference!r}, which cannot be imported: {told}") from error
+        raise InvalidArgument(f"build is {reference!r}, which cannot be imported: {told}") from error
     if not callable(value):
-        raise ValueError(f"build is {reference!r}, of type {type(value).__name__}; it must be a callable; {ACCEPTED}")
+        raise InvalidArgument(f"build is {reference!r}, of type {type(value).__name__}; it must be a callable; {ACCEPTED}")
     return value
 
 
@@ -51,9 +53,9 @@ def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subj
     try:
         with device if device is not None else nullcontext():
             made = build()
-    except NotAccepted:
+    except (NotAccepted, *INTERRUPTS):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise BuildFails(error) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise NotAccepted(f"build() returned {_described(made)}; {ACCEPTED}")
@@ -88,15 +90,15 @@ def _called(model: nn.Module, inputs: Any) -> Any:
 def _scalar(value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
         shape = f" of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, torch.Tensor) else ""
-        raise NotAccepted(f"loss(model) returned {_described(value)}{shape}; {ACCEPTED}")
+        raise NoLoss(f"loss(model) returned {_described(value)}{shape}")
     return value.reshape(())
 
 
 def mean_square(outputs: Any) -> torch.Tensor:
-    """The sum of the mean squares of floating outputs; if any requires grad, of those that do. Raises NotAccepted if none."""
+    """The sum of the mean squares of floating outputs; if any requires grad, of those that do. Raises NoLoss if none."""
     floating = [leaf for leaf in _tensors(outputs) if leaf.is_floating_point()]
     if not floating:
-        raise NotAccepted(f"model(example_inputs) returned no floating tensor; {ACCEPTED}")
+        raise NoLoss("model(example_inputs) returned no floating tensor")
     trained = [leaf for leaf in floating if leaf.requires_grad]
     return torch.stack([leaf.square().mean() for leaf in trained or floating]).sum()
 

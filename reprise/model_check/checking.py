@@ -7,8 +7,8 @@ import gc
 import statistics
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,18 +22,16 @@ from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
 from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
 from reprise.model_check.comparison import proves_something
-from reprise.model_check.errors import BuildFails, MeteringFails, NotAccepted, PlainFails
+from reprise.model_check.errors import BAD_INPUT, BuildFails, InvalidArgument, MeteringFails, NotAccepted, PlainFails
 from reprise.model_check.explanations.explain import explain_divergence, explain_spread, explain_undecided
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
-from reprise.model_check.regions import NoRegions
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import NOT_TOLD_APART, Report, Result
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
 _PLAIN = ""  # the key for plain's seconds: no implementation has this name, whereas one may be called plain
-NO_VERDICT = BuildFails, NotAccepted, NoRegions, PlainFails  # errors that say nothing of an implementation
 
 
 def check(
@@ -52,20 +50,21 @@ def check(
     ``build()`` returns ``(model, loss)`` with ``loss(model)`` a scalar, or ``(model, example_inputs)``; it is called anew
     for each run. ``regions`` are globs of module names, besides the model's own calls of PyTorch's checkpoint. For a
     ``budget`` in bytes, such as 500000 and "1.5GiB", or as a share of plain's peak, "60%", regions are chosen (with scipy).
-    Raises TypeError and ValueError for what is not accepted, for a model that fails without checkpointing, and for a budget
-    that no implementation keeps. Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
+    Raises TypeError and ValueError for what is not accepted and for a model that fails without checkpointing.
+    Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
     """
     if steps < 1:
-        raise ValueError(f"steps is {steps}; it must be 1 or more")
+        raise InvalidArgument(f"steps is {steps}; it must be 1 or more")
     chosen = [impl] if isinstance(impl, str | Implementation) else list(impl)
-    found = [one if isinstance(one, Implementation) else impls.find(one) for one in chosen]
+    with _arguments():
+        found = [one if isinstance(one, Implementation) else impls.find(one) for one in chosen]
+        if budget is not None:
+            parse_budget(budget, 1)
+            require_scipy()
     if not found:
-        raise ValueError("impl is empty; name at least one implementation")
+        raise InvalidArgument("impl is empty; name at least one implementation")
     if others := [one.name for one in found if one.kind != "checkpoint"]:
-        raise ValueError(f"impl is {others[0]!r}, which is no checkpoint; name one of kind checkpoint, such as nested")
-    if budget is not None:
-        parse_budget(budget, 1)
-        require_scipy()
+        raise InvalidArgument(f"impl is {others[0]!r}, which is no checkpoint; name one of kind checkpoint, such as nested")
     globs = (regions,) if isinstance(regions, str) else tuple(regions)
     setting = Setting(_anew(build), globs, _device(device), steps=steps)
     tell = progress or (lambda _: None)
@@ -82,10 +81,22 @@ def assert_equals_plain(
     device: str | torch.device | None = None,
     steps: int = 2,
 ) -> None:
-    """Raise AssertionError with the report if an implementation diverges, refuses or crashes; arguments as in ``check``."""
+    """Raise AssertionError with the report if an implementation diverges, refuses or crashes; arguments as in ``check``.
+
+    If it cannot be told whether it agrees, this raises too, unless plain's own runs differ: let ``build`` be deterministic.
+    """
     report = check(build, impl=impl, regions=regions, device=device, steps=steps)
     if not report.passes:
         raise AssertionError(f"checkpointing changes the step\n{report}")
+
+
+@contextmanager
+def _arguments() -> Iterator[None]:
+    """A ValueError of what looks at an argument is an InvalidArgument."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
 
 
 def _device(device: str | torch.device | None) -> torch.device | None:
@@ -94,7 +105,7 @@ def _device(device: str | torch.device | None) -> torch.device | None:
         if found is not None:
             torch.empty(0, device=found)
     except Exception as error:
-        raise ValueError(f"device is {device!r}, and torch cannot use it here: {str(error).splitlines()[0]}") from error
+        raise InvalidArgument(f"device is {device!r}, and torch cannot use it here: {str(error).splitlines()[0]}") from error
     return found
 
 
@@ -156,6 +167,7 @@ class _Check:
             region_costs=planner.region_costs() if planner else (),
             reentrant_calls=plain.first.reentrant_calls,
             uncalled=plain.first.uncalled,
+            other_leaves=plain.first.other_leaves,
             not_measured=plain.not_measured,
         )
 
@@ -164,13 +176,13 @@ class _Check:
         try:
             seen = run(self.setting, one.checkpoint)
             judged = plain.judge(one.checkpoint, seen)
-        except NO_VERDICT:
+        except BAD_INPUT:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
             raiser = errors.raised_by(error, one, plain.first.sources)
             verdict, where = errors.verdict(error, raiser), errors.place(error)
             result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
-            error.__traceback__ = None  # its frames hold the model, and may be in a cycle
+            error.__traceback__ = error.__context__ = None  # their frames hold the model, and may be in a cycle
             gc.collect()
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
@@ -178,7 +190,9 @@ class _Check:
                 one.name,
                 judged.verdict,
                 undecided=judged.undecided,
+                sometimes=judged.sometimes,
                 comparison=judged.comparison,
+                first_run=judged.first_run,
                 calls=seen.calls,
                 recomputations=seen.recomputations,
             )
@@ -223,15 +237,13 @@ class _Check:
         self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]
     ) -> list[Result]:
         assert self.budget is not None
-        refused: list[OverBudget] = []
         for place, (one, result) in enumerate(zip(found, results, strict=True)):
             if result.comparison is not None:
                 try:
                     results[place] = replace(result, choice=planner.choose(one, self.budget))
                 except OverBudget as error:
-                    refused.append(error)
                     results[place] = replace(result, over_budget=str(error))
-                except (*NO_VERDICT, MeteringFails):
+                except (*BAD_INPUT, MeteringFails):
                     raise
                 except Exception as error:  # noqa: BLE001 - with some regions checkpointed; with all it did not raise
                     raiser = errors.raised_by(error, one, plain.first.sources)
@@ -239,8 +251,6 @@ class _Check:
                     told += f"\n{NOT_TOLD_APART}" if raiser == "cannot be told" else ""
                     error.__traceback__ = None
                     results[place] = replace(result, budget_error=told)
-        if len(refused) == len(results):
-            raise refused[0]
         return results
 
     def _times(self, found: list[Implementation]) -> list[float | None]:

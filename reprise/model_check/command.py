@@ -43,7 +43,10 @@ def _parser() -> _Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check a model. The status is 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package."""
+    """Check a model. The status is 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package.
+
+    Bad input is a budget that is not kept, too, after a report.
+    """
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
@@ -56,10 +59,13 @@ def main(arguments: Sequence[str]) -> int:
         return INVALID
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # so that modules in the user's directory can be imported
+    bad_input: tuple[type[Exception], ...] = ()
     try:
         from reprise.model_check.builder import load_build  # here, since an interrupt may come while torch is imported
         from reprise.model_check.checking import DEFAULT, check
+        from reprise.model_check.errors import BAD_INPUT
 
+        bad_input = BAD_INPUT
         report = check(
             load_build(options.build),
             impl=options.impl or DEFAULT,
@@ -70,11 +76,14 @@ def main(arguments: Sequence[str]) -> int:
             budget=options.budget,
             progress=lambda told: print(f"... {told}", file=sys.stderr, flush=True),
         )
-    except (ValueError, TypeError) as error:
+    except bad_input as error:
         print(f"reprise check: {error}", file=sys.stderr)
         return INVALID
     except SystemExit as end:
-        print(f"reprise check: the model ended the process, with status {end.code}; nothing was checked", file=sys.stderr)
+        print(
+            f"reprise check: a module ended the process as it was imported, with status {end.code}; nothing was checked",
+            file=sys.stderr,
+        )
         return INVALID
     except KeyboardInterrupt:
         print("reprise check: interrupted; nothing is written", file=sys.stderr)
@@ -95,4 +104,4 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             print(f"reprise check: --json cannot be written: {error}", file=sys.stderr)
             return INVALID
-    return 0 if report.passes else 1
+    return 0 if report.passes else 1 if report.fails else INVALID

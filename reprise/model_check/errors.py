@@ -25,7 +25,12 @@ from reprise.model_check import regions
 REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
 _ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # the innermost frame of an error that the engine raises
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+INTERRUPTS = KeyboardInterrupt, GeneratorExit  # which end a check, whoever's code runs
 Raiser = Literal["implementation", "model", "cannot be told"]
+
+
+class InvalidArgument(ValueError):
+    """An option of the check, or the name of ``build``, is not accepted."""
 
 
 class BuildFails(ValueError):
@@ -39,12 +44,28 @@ class NotAccepted(TypeError):
     """What ``build`` returned, or its loss, is not accepted."""
 
 
+class NoLoss(Exception):
+    """What a step computes is no loss: ``build`` is not accepted if the step is plain, else the implementation is why."""
+
+
+class Ended(Exception):
+    """What ended a step and is no Exception, such as SystemExit; it has that one's traceback."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.kind = type(error)
+        self.__traceback__ = error.__traceback__
+
+
 class PlainFails(ValueError):
     """The model fails without checkpointing, so there is nothing to compare with."""
 
     def __init__(self, error: BaseException, *, watched: bool) -> None:
         while_watched = " while it is measured" if watched else ""
         super().__init__(f"the model fails without checkpointing{while_watched}{place(error)}: {told(error)}")
+
+
+BAD_INPUT = InvalidArgument, BuildFails, NotAccepted, regions.NoRegions, PlainFails  # these say nothing of an implementation
 
 
 class MeteringFails(Exception):
@@ -88,7 +109,8 @@ class OwnWork:
 
 def told(error: BaseException) -> str:
     """Type and message."""
-    return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
+    kind = error.kind if isinstance(error, Ended) else type(error)
+    return f"{kind.__name__}: {str(error).strip()}".removesuffix(": ")
 
 
 def place(error: BaseException) -> str:
@@ -116,31 +138,47 @@ def verdict(error: BaseException, raiser: Raiser) -> Literal["refuses", "crashes
 def raised_by(error: BaseException, one: Implementation, sources: Set[str]) -> Raiser:
     """Who raised an error, by where the frames of its traceback lie; ``sources`` are the files of the model's code.
 
-    An error that PyTorch's checkpoint or autograd's engine raises counts as the implementation's: plain had no error, so the
-    implementation caused it. So does one that is raised in the implementation's package, unless the model's code is there, too.
+    Plain had no error, so what it does not run caused it. The first of these that holds decides:
+
+    1. A step that leaves no loss, and an error that autograd's engine raises, are the implementation's.
+    2. Of the frames, the innermost counts that is the model's, the implementation's, or this package's own around either; what
+       they call in other packages is theirs. If there is none, or a call of the engine is further inside, it is the model's.
+    3. In a call of the implementation, or of a region's function by it, the one that is called raised the error.
+    4. PyTorch's checkpoint and ``impls`` are the implementation's.
+    5. In a file of the model's that is not in the implementation's package, or in that package if it has none of these files,
+       it is theirs.
+    6. In a package that they share: in the checkpoint's own function, the implementation; in a method of a module that is in no
+       call of the implementation, the model; in the checkpoint's file or in one of the model's, if these are two, theirs; in a
+       call of the implementation, the implementation. Else it cannot be told.
     """
     frames = [frame for frame, _ in _trace(error)]
-    if not frames:
-        return "model"
-    raiser = frames[-1].f_code
-    if _lies_in(raiser.co_filename, {torch.utils.checkpoint.__file__, *_ENGINE, str(Path(impls.__file__).parent)}):
+    if isinstance(error, NoLoss) or (frames and frames[-1].f_code.co_filename in _ENGINE):
         return "implementation"
     function = _function(one)
     home = function.__code__.co_filename if function is not None else ""
     package = {home, *_package(one.checkpoint if function is None else function)}
-    if not _lies_in(raiser.co_filename, package):
-        return "model"
-    if not any(_lies_in(source, package) for source in sources):
-        return "implementation"
-    in_implementation = _in_implementation(frames)
-    if _is_inside(raiser, function):
-        return "implementation"
-    if _is_method_of_module(frames[-1]) and not in_implementation:
-        return "model"
-    is_home, is_source = raiser.co_filename == home, raiser.co_filename in sources
-    if is_home is not is_source:
-        return "implementation" if is_home else "model"
-    return "implementation" if in_implementation else "cannot be told"
+    of_checkpoints = {torch.utils.checkpoint.__file__, str(Path(impls.__file__).parent)}
+    for place in reversed(range(len(frames))):
+        frame, code = frames[place], frames[place].f_code
+        path = code.co_filename
+        if code is regions.RegionLog.run_function.__code__ or path in _ENGINE:
+            return "model"
+        if code is regions.RegionLog.call.__code__ or _lies_in(path, of_checkpoints):
+            return "implementation"
+        if not _lies_in(path, package):
+            if path in sources and not path.startswith(regions.INTERNAL):  # PyTorch's modules are called by all
+                return "model"
+            continue
+        if not any(_lies_in(source, package) for source in sources) or _is_inside(code, function):
+            return "implementation"
+        in_implementation = _in_implementation(frames[: place + 1])
+        if _is_method_of_module(frame) and not in_implementation:
+            return "model"
+        is_home, is_source = path == home, path in sources
+        if is_home is not is_source:
+            return "implementation" if is_home else "model"
+        return "implementation" if in_implementation else "cannot be told"
+    return "model"
 
 
 def sources(model: nn.Module, build: Callable[[], Any]) -> frozenset[str]:

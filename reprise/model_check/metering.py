@@ -1,7 +1,7 @@
 """What a step costs, and what goes wrong when its regions run again; both are measured in a run of their own.
 
 Bytes are those of storages that operators made in the step, after forward and at the peak; on an accelerator, those that the
-allocator counts. FLOPs are counted by the formulas of ``torch.utils.flop_counter``.
+allocator counts, if it does. FLOPs are counted by the formulas of ``torch.utils.flop_counter``.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def measure(
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
         stack, meter = ExitStack(), meters[-1]
         with meter.own:
-            if (device := _accelerator(model)) is not None:
-                module = torch.get_device_module(device)
+            if (found := _counting_allocator(model)) is not None:
+                module, device = found
                 module.reset_peak_memory_stats(device)
                 stack.callback(lambda: peaks.append(module.max_memory_allocated(device)))
         stack.enter_context(meter)
@@ -178,8 +178,9 @@ def measure(
         meter = meters[-1]
         with meter.own:
             meter.kept, meter.forward_flops = meter.alive, meter.flops
-            if (device := _accelerator(model)) is not None:
-                meter.kept = torch.get_device_module(device).memory_allocated(device)
+            if (found := _counting_allocator(model)) is not None:
+                module, device = found
+                meter.kept = module.memory_allocated(device)
             seen.buffers_after_forward = copies(dict(model.named_buffers()))
 
     def watch(model: nn.Module) -> Watch | None:
@@ -203,8 +204,14 @@ def measure(
     return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops, meter.again_flops), result
 
 
-def _accelerator(model: nn.Module) -> torch.device | None:
-    return next((one.device for one in model.parameters() if one.device.type != "cpu"), None)
+_COUNTERS = "memory_allocated", "max_memory_allocated", "reset_peak_memory_stats"
+
+
+def _counting_allocator(model: nn.Module) -> tuple[Any, torch.device] | None:
+    """The device of a model with its module, such as ``torch.cuda``, if that counts the allocator's bytes; MPS's does not."""
+    device = next((one.device for one in model.parameters() if one.device.type != "cpu"), None)
+    module = None if device is None else getattr(torch, device.type, None)
+    return (module, device) if device is not None and all(hasattr(module, name) for name in _COUNTERS) else None
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -1,7 +1,7 @@
 """Regions of a model: found where it calls PyTorch's checkpoint, or named, and redirected to an implementation.
 
 While a model runs, the code of ``torch.utils.checkpoint.checkpoint`` is replaced, so that it does not matter how the
-model imported or bound the function. The implementation's own calls reach the original.
+model imported or bound the function. The implementation's own calls reach the original, in forward and in backward.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+import impls
+
 Key = tuple[int, ...]  # the place of a call among those of its parent, after the parent's own key
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
 OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters  # of PyTorch's checkpoint, with their defaults
 _TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
 _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__, _TARGET.__defaults__, _TARGET.__closure__)
 _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
-_HERE = str(Path(__file__).resolve().parent)
-_RUNS = str(Path(__file__).resolve().with_name("run.py"))  # which calls the model: what is around that is not the model's code
-_ROOT = Path(__file__).resolve().parents[2]
-_FOLDERS = Path(torch.__file__).parent, _ROOT / "reprise", _ROOT / "impls"
+# Paths are as frames have them: not resolved, so that a clone may be reached through a link.
+_HERE = f"{Path(__file__).parent}{os.sep}"
+_RUNS = str(Path(__file__).with_name("run.py"))  # which calls the model: what is around that is not the model's code
+_FOLDERS = Path(torch.__file__).parent, Path(__file__).parents[1], Path(impls.__file__).parent
 INTERNAL = (*(f"{one}{os.sep}" for one in _FOLDERS), functools.__file__)  # with os.sep, so that torchvision is not torch
 
 
@@ -69,6 +71,7 @@ Watch = Callable[[RegionRun], AbstractContextManager[Any]]
 
 class _State(threading.local):
     run: RegionRun | None = None  # innermost on this thread
+    graph_task = -1  # the backward in which that run began; -1 if in none
     in_implementation = False
 
 
@@ -117,7 +120,7 @@ class RegionLog:
             with _implementation(True):
                 value = self.checkpoint(run, *args, **given, **kwargs)
         else:
-            with options.get("context_fn", _no_contexts)()[0]:
+            with options.get("context_fn", _no_contexts)()[0]:  # the model's own: it may change what forward computes
                 value = run(*args, **kwargs)
         if in_forward:
             self.output_requires_grad[key] = requires_grad(value)
@@ -151,12 +154,13 @@ class RegionLog:
         number = self.runs[region.key]
         self.runs[region.key] += 1
         run = RegionRun(region, number, function, arguments, in_forward and number == 0)
-        before, _state.run = _state.run, run
+        before = _state.run, _state.graph_task
+        _state.run, _state.graph_task = run, torch._C._current_graph_task_id()
         try:
             with _implementation(False), self.watch(run) if self.watch else nullcontext():
                 yield
         finally:
-            _state.run = before
+            _state.run, _state.graph_task = before
 
     @property
     def recomputations(self) -> int:
@@ -168,7 +172,6 @@ OPTIONS_DEFAULTS: Mapping[str, Any] = {
     **{name: one.default for name, one in OPTIONS.items() if one.kind is inspect.Parameter.KEYWORD_ONLY},
     "preserve_rng_state": True,
 }
-_OWN_OPTIONS = tuple(OPTIONS_DEFAULTS)
 _CALLS = "forward", "__call__", nn.Module.__call__.__name__  # methods that run a whole module
 UNKNOWN = "unknown"  # a line where no frame is the user's, as of a model that consists of PyTorch's modules
 
@@ -197,11 +200,14 @@ def _implementation(inside: bool) -> Iterator[None]:
 
 
 def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What PyTorch's checkpoint does while redirected: run a region, or the original if an implementation calls it."""
-    if not _active or _state.in_implementation:
+    """What PyTorch's checkpoint does while redirected: run a region, or the original if an implementation calls it.
+
+    What a backward calls that began after the innermost region's run, or in no region, counts as the implementation's.
+    """
+    if not _active or _state.in_implementation or torch._C._current_graph_task_id() != _state.graph_task:
         return _ORIGINAL(*args, **kwargs)
     function, *rest = (kwargs.pop("function"), *args) if "function" in kwargs else args
-    options = {name: kwargs.pop(name) for name in _OWN_OPTIONS if name in kwargs}
+    options = {name: kwargs.pop(name) for name in OPTIONS_DEFAULTS if name in kwargs}
     if options.pop("use_reentrant", None):  # the implementation decides this
         _active[-1].reentrant_calls += 1
     return _active[-1].call(function, tuple(rest), kwargs, options)
@@ -250,12 +256,17 @@ def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *ar
 
 
 def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
-    """The qualified names that match a glob, without those inside another. Raises NoRegions if a glob matches none."""
-    names = [name for name, _ in model.named_modules() if name]
+    """The modules that match a glob, without those inside another. Raises NoRegions if a glob matches none.
+
+    A module that has several names matches by any of them, and is named by its first.
+    """
+    first_names = {module: name for name, module in model.named_modules() if name}
+    names = [(name, module) for name, module in model.named_modules(remove_duplicate=False) if module in first_names]
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in names):
+        if not any(fnmatchcase(name, glob) for name, _ in names):
             raise NoRegions(f"regions: {glob!r} matches no module; {largest_modules(model)}")
-    return _outermost(name for name in names if any(fnmatchcase(name, glob) for glob in globs))
+    found = {first_names[module] for name, module in names if any(fnmatchcase(name, glob) for glob in globs)}
+    return _outermost(name for name in first_names.values() if name in found)
 
 
 def uncalled(model: nn.Module, globs: tuple[str, ...], called: Set[str]) -> dict[str, tuple[str, ...]]:

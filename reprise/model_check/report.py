@@ -38,7 +38,9 @@ class Result:
 
     ``where`` has `` at file:line`` of the user's line that raised the ``error``, if it is known; ``raised_by`` says who did.
     ``not_measured`` says why there are no ``costs`` although there is no ``error``.
-    ``undecided`` says why it cannot be told whether it agrees; ``comparison`` is then that of its first run.
+    ``undecided`` says why it cannot be told whether it agrees; ``sometimes``, how many of its runs differ, if it diverges in
+    some alone. ``first_run`` has all that differs in its first run;
+    ``comparison`` what the verdict is about, which is less if it diverges and plain's runs differ, too.
     With a budget there is a ``choice``, or ``over_budget`` says why there is none, or ``budget_error`` has the error with the
     chosen regions; there is none of these if the implementation refuses or crashes with all regions.
     """
@@ -49,7 +51,9 @@ class Result:
     raised_by: Raiser | Literal[""] = ""
     where: str = ""
     undecided: str = ""
+    sometimes: str = ""
     comparison: Comparison | None = None
+    first_run: Comparison | None = None
     calls: int | None = None
     recomputations: int | None = None
     costs: Costs | None = None
@@ -67,8 +71,9 @@ class Report:
     """What a check found. ``spread`` is what differs between ``plain_runs``, ``initial_values_differ`` between two builds.
 
     ``reentrant_calls`` counts calls of the model that ask for ``use_reentrant=True``, which is ignored. ``uncalled`` has, by
-    glob, matching modules that are not regions because the step does not call them. ``not_measured`` says why there are no
-    figures of ``plain``, if so.
+    glob, matching modules that are not regions because the step does not call them. ``other_leaves`` has the shapes of tensors
+    that get a gradient in a plain step and are no parameters of the model, so that it is not compared. ``not_measured`` says
+    why there are no figures of ``plain``, if so.
     """
 
     regions: tuple[str, ...]
@@ -81,22 +86,35 @@ class Report:
     region_costs: tuple[RegionCosts, ...] = ()
     reentrant_calls: int = 0
     uncalled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    other_leaves: tuple[str, ...] = ()
     not_measured: str = ""
 
     @property
     def agrees(self) -> bool:
-        """Whether every implementation agrees, with all regions and with those chosen for a budget."""
-        return self._has_only("agrees")
+        """Whether every implementation agrees, with all regions and with those chosen for a budget, which each keeps."""
+        return self._has_only("agrees") and not self._is_over_budget
 
     @property
     def passes(self) -> bool:
-        """Whether every implementation agrees, or it cannot be told, with all regions and with those chosen for a budget."""
-        return self._has_only("agrees", UNDECIDED)
+        """Whether none ``fails``, and each keeps the budget, if there is one."""
+        return not (self.fails or self._is_over_budget)
+
+    @property
+    def fails(self) -> bool:
+        """Whether an implementation diverges, refuses or crashes, with all regions or with those chosen for a budget.
+
+        Or it cannot be told whether it agrees although plain's own runs are equal, so that its own are all that differs.
+        """
+        return not self._has_only("agrees", *(() if self.spread.agrees else (UNDECIDED,)))
+
+    @property
+    def _is_over_budget(self) -> bool:
+        return any(one.over_budget for one in self.results)
 
     def _has_only(self, *verdicts: Verdict) -> bool:
         within_budget = all(one.choice is None or one.choice.verdict in verdicts for one in self.results)
-        fails = any(one.budget_error for one in self.results)
-        return within_budget and not fails and all(one.verdict in verdicts for one in self.results)
+        has_error = any(one.budget_error for one in self.results)
+        return within_budget and not has_error and all(one.verdict in verdicts for one in self.results)
 
     def as_json(self) -> str:
         """Everything, for a program, ``agrees`` and ``passes`` included; a number that is not finite is null."""
@@ -136,6 +154,11 @@ def _lines(report: Report) -> list[str]:
         lines.append(
             f"--regions {shlex.quote(glob)} matches modules that the step does not call, which are no regions: {_listed(names)}"
         )
+    if report.other_leaves:
+        lines.append(
+            "not compared: gradients of tensors that are not among model.named_parameters(), such as inputs and parameters in "
+            f"lists: {len(report.other_leaves)}, of shape {_listed(report.other_leaves)}"
+        )
     if not report.spread.agrees:
         told = (
             f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges only if all its {RUNS} runs "
@@ -173,10 +196,14 @@ def _told(one: Result) -> list[str]:
         first = f"{one.implementation} {one.verdict}"
         first += ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
     lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
+    if one.sometimes:
+        lines.append(f"  the implementation itself is not deterministic: {one.sometimes}")
     if one.raised_by == "cannot be told":
         lines.append(f"  {NOT_TOLD_APART}")
     if one.comparison is not None:
         lines += [f"  {line}" for line in differences(one.comparison)]
+    if one.first_run != one.comparison:
+        lines.append("  (the table counts what differs no more than plain's runs do, too)")
     return [*lines, *(f"  {line}" for line in one.explanation)]
 
 
@@ -250,7 +277,7 @@ def _table(report: Report) -> list[str]:
     plain = report.plain
     rows: list[tuple[str, ...]] = [COLUMNS, ("plain", "", "", "", "", "", *_bytes(plain), "", "1.00")]
     for one in report.results:
-        compared = one.comparison
+        compared = one.first_run
         again = ""
         if one.costs and plain and plain.forward_flops:
             again = f"{one.costs.again_flops / plain.forward_flops:.0%} of forward"

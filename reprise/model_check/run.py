@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from reprise.model_check import errors
-from reprise.model_check.builder import Subject, build_subject
-from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
+from reprise.model_check.builder import ACCEPTED, Subject, build_subject
+from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, PlainFails
 from reprise.model_check.process_state import preserved, random_streams, seed_all
 from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
 
@@ -56,6 +56,7 @@ class FirstStep:
     recomputations: int
     reentrant_calls: int  # of the model's own that ask for use_reentrant=True
     uncalled: Mapping[str, tuple[str, ...]]  # by glob, matching modules that the step does not call
+    other_leaves: tuple[str, ...]  # of a plain run: shapes of tensors that get a gradient, and are no parameters of the model
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,6 @@ class Run(FirstStep):
 
     losses: tuple[torch.Tensor, ...]
     seconds: tuple[float, ...]
-    trainable: tuple[str, ...]
     parameters: Tensors
     last_buffers: Tensors
     initial: Tensors
@@ -89,16 +89,23 @@ def run(
 ) -> Run:
     """Build the model and run ``steps``, with regions run by ``checkpoint`` or plainly; the process is left as it was.
 
-    Raises BuildFails, NotAccepted and NoRegions; for other errors PlainFails in a plain run, else the error itself.
+    Raises BuildFails, NotAccepted and NoRegions, all of which are about ``build``. For other errors it raises PlainFails in a
+    plain run, else the error itself, or Ended for one that is no Exception.
     """
     try:
         return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
-    except (BuildFails, NotAccepted, NoRegions):
+    except (BuildFails, NotAccepted, NoRegions, *INTERRUPTS):
         raise
-    except Exception as error:
+    except NoLoss as error:
         if checkpoint is not None:
             raise
-        raise PlainFails(error, watched=probe is not None) from error
+        raise NotAccepted(f"{error}; {ACCEPTED}") from error
+    except BaseException as error:
+        if checkpoint is None:
+            raise PlainFails(error, watched=probe is not None) from error
+        if isinstance(error, Exception):
+            raise
+        raise Ended(error) from None
 
 
 def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None) -> Run:
@@ -108,10 +115,10 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         model = subject.model
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         initial = copies(tensors)
-        trainable = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        trainable = [one for one in model.parameters() if one.requires_grad]
         if not trainable:
             raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
-        optimizer = torch.optim.SGD(trainable.values(), lr=LEARNING_RATE)
+        optimizer = torch.optim.SGD(trainable, lr=LEARNING_RATE)
         losses, seconds = list[torch.Tensor](), list[float]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
@@ -123,16 +130,16 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 optimizer.zero_grad()
                 observer = probe if first is None else None
                 loss, time_taken = _step(subject, log, observer)
-                losses.append(loss)
+                losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
-                first = first or _first_step(model, log, setting.globs)
+                first = first or _first_step(model, loss, log, setting.globs)
+                del loss
                 optimizer.step()
             assert first is not None
             return Run(
                 **vars(first),
                 losses=tuple(losses),
                 seconds=tuple(seconds),
-                trainable=tuple(trainable),
                 parameters=copies(dict(model.named_parameters())),
                 last_buffers=copies(dict(model.named_buffers())),
                 initial=initial,
@@ -166,7 +173,7 @@ def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[N
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
-    """Run forward and backward. Returns a copy of the loss, and the seconds."""
+    """Run forward and backward. Returns the loss, and the seconds."""
     log.begin_step()
     with probe.mode(subject.model) if probe else nullcontext():
         start = now(subject.model)
@@ -177,10 +184,10 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
             raise NotAccepted("loss(model) does not require grad: there is no gradient to compare")
         loss.backward()
         seconds = now(subject.model) - start
-    return loss.detach().to("cpu", copy=True), seconds
+    return loss, seconds
 
 
-def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
+def _first_step(model: nn.Module, loss: torch.Tensor, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
     if not log.regions:
         raise NoRegions(_no_regions(model, globs))
     return FirstStep(
@@ -194,14 +201,29 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
         recomputations=log.recomputations,
         reentrant_calls=log.reentrant_calls,
         uncalled=uncalled(model, globs, log.called_modules),
+        other_leaves=_other_leaves(model, loss) if log.checkpoint is None else (),
     )
+
+
+def _other_leaves(model: nn.Module, loss: torch.Tensor) -> tuple[str, ...]:
+    """Shapes of the leaves of a loss's graph that are no parameters of the model: inputs, and parameters in plain lists."""
+    known = {*model.parameters()}
+    todo: list[Any] = [loss.grad_fn] if loss.grad_fn is not None else []
+    nodes = dict.fromkeys(todo)  # a dict, for the order
+    while todo:
+        found = [one for one, _ in todo.pop().next_functions if one is not None and one not in nodes]
+        nodes |= dict.fromkeys(found)
+        todo += found
+    leaves = [one.variable for one in nodes if type(one).__name__ == "AccumulateGrad"]  # a Function may have a variable, too
+    return tuple(str(tuple(one.shape)) for one in leaves if one not in known)
 
 
 def now(model: nn.Module) -> float:
     """The time in seconds, after the model's device has finished its work."""
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    if device.type != "cpu":
-        torch.get_device_module(device).synchronize(device)
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and device.type == accelerator.type:
+        torch.accelerator.synchronize(device)
     return time.perf_counter()
 
 

@@ -269,6 +269,25 @@ def test_modules_named_by_a_glob_are_regions() -> None:
     assert report.results[0].recomputations == 3
 
 
+class Shared(nn.Module):
+    """One layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(2, 2), nn.Sigmoid())
+        self.second = self.first
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.second(self.first(x))
+
+
+@pytest.mark.parametrize("globs", ["second", ["first", "second"], "*", "second.0"])
+def test_a_shared_module_is_named_by_each_of_its_names(globs: Any) -> None:
+    report = check(lambda: (Shared(), torch.randn(3, 2)), regions=globs, impl="nested", steps=1)
+    assert report.regions == (("first.0",) if globs == "second.0" else ("first",)) * 2
+    assert (report.uncalled, report.results[0].recomputations) == ({}, 2)
+
+
 def test_a_model_without_modules_has_none_to_name() -> None:
     with pytest.raises(ValueError, match="'x' matches no module; the model has no modules inside it"):
         check(lambda: (nn.Linear(1, 1), torch.ones(1)), regions="x")

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from impls import Implementation
 from reprise.model_check import regions
 from reprise.model_check.budgets import memory_trace
-from reprise.model_check.budgets.choice import OverBudget, parse_budget
+from reprise.model_check.budgets.choice import parse_budget
 from reprise.model_check.budgets.integer_program import fastest, least
 from reprise.model_check.budgets.memory_model import Moment, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
@@ -110,10 +110,29 @@ def test_pasted_globs_have_the_executed_peak() -> None:
 def test_a_budget_that_nothing_keeps_is_refused_with_the_least() -> None:
     (result,) = check(build, impl="nested", steps=1).results
     assert result.costs is not None
-    with pytest.raises(
-        OverBudget, match=f"the smallest peak that was found for nested is {result.costs.peak_bytes:,}, executed with"
-    ):
-        check(build, impl="nested", budget="1%", steps=1)
+    report = check(build, impl="nested", budget="1%", steps=1)
+    told = f"the smallest peak that was found for nested is {result.costs.peak_bytes:,}, executed with"
+    assert told in report.results[0].over_budget
+    assert f"  {report.results[0].over_budget}" in str(report).splitlines()
+    assert (report.agrees, report.passes, report.results[0].verdict) == (False, False, "agrees")
+
+
+@pytest.mark.parametrize(
+    ("name", "impl", "status"),
+    [
+        ("build", ["nested"], 2),
+        ("build", ["nested", "plain"], 2),
+        ("build_with_batch_norm", ["nested"], 1),
+        ("build", ["nested", f"{HERE}:raising_when_left_out"], 1),
+    ],
+)
+def test_a_budget_that_is_not_kept_hides_no_verdict(name: str, impl: list[str], status: int, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert main([f"{HERE}:{name}", "--impl", *impl, "--steps", "1", "--budget", "1", "--json", str(path)]) == status
+    told = json.loads(path.read_text())
+    assert told["results"][0]["verdict"] == ("agrees" if name == "build" else "diverges")
+    assert told["results"][0]["over_budget"].startswith("budget is 1, 1 bytes; the smallest peak")
+    assert not told["passes"]
 
 
 class Tiny(nn.Module):

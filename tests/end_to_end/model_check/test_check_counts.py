@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from reprise.model_check import metering, regions
 from reprise.model_check.checking import check
 from reprise.model_check.report import Report
+from reprise.model_check.run import now
 from tests.support.checked_models import Block, built
 
 LAYERS = 12
@@ -107,3 +109,30 @@ def test_a_plain_run_that_the_meter_changes_is_replaced(after: Block, has_figure
     assert "nested agrees" in str(report)
     assert ("the model fails without checkpointing while it is measured" in report.not_measured) is not has_figures
     assert report.results[0].not_measured.startswith("the step fails while it is measured at ") is not has_figures
+
+
+def on_mps() -> Any:
+    """What stands for a model on a device that this machine lacks."""
+    return SimpleNamespace(parameters=lambda: iter([SimpleNamespace(device=torch.device("mps", 0))]))
+
+
+def test_any_accelerator_is_waited_for_before_the_time_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    assert now(on_mps()) > 0
+    assert waited == [torch.device("mps", 0)]
+
+
+def test_an_allocator_that_does_not_count_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = check(built(), impl="nested", steps=1).results[0].costs
+    found = metering._counting_allocator
+    monkeypatch.setattr(metering, "_counting_allocator", lambda _: found(on_mps()))
+    assert check(built(), impl="nested", steps=1).results[0].costs == cpu
+    assert found(on_mps()) is None
+
+
+def test_a_device_that_counts_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = SimpleNamespace(memory_allocated=None, max_memory_allocated=None, reset_peak_memory_stats=None)
+    monkeypatch.setattr(torch, "mps", counting)
+    assert metering._counting_allocator(on_mps()) == (counting, torch.device("mps", 0))

@@ -145,7 +145,9 @@ def test_a_module_that_ends_the_process_is_no_agreement(
     assert "cannot be imported" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("error", "status"), [(RuntimeError("ours"), 3), (SystemExit(0), 2)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(RuntimeError("ours"), 3), (ValueError("ours"), 3), (TypeError("ours"), 3), (SystemExit(0), 2)]
+)
 def test_other_ends_are_no_verdict(
     error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

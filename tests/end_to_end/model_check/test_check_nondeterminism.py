@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ import impls
 from impls import Implementation
 from reprise.model_check import plain_runs
 from reprise.model_check.checking import assert_equals_plain, check
-from reprise.model_check.plain_runs import PLAIN_RUNS, RUNS, UNDECIDED, PlainRuns, set_apart
+from reprise.model_check.plain_runs import ODD_PAIRS, PAIRS, PLAIN_RUNS, RUNS, UNDECIDED, PlainRuns, set_apart
 from reprise.model_check.report import Result
 from reprise.model_check.run import Setting, run
 from tests.support.checked_models import Block, built
@@ -128,27 +131,73 @@ def test_a_fault_that_the_noise_does_not_reach_is_named_alone() -> None:
         return model, lambda one: one(x).sum() * own.random()
 
     own = random.Random(2)
-    (result,) = check(made, impl="nested", steps=1).results
+    report = check(made, impl="nested", steps=1)
+    (result,) = report.results
     assert result.verdict == "diverges"
     assert result.comparison is not None
     assert result.comparison.gradients.agrees
+    assert result.first_run is not None
+    assert len(result.first_run.gradients.differing) == result.first_run.gradients.total == 12
+    assert "diverges  0/12 equal  3/6 equal" in str(report)
+    assert "the table counts what differs no more than plain's runs do, too" in str(report)
     statistics = {"running_mean", "running_var", "num_batches_tracked"}
     assert {one.name for one in result.comparison.buffers.differing} == {f"layers.1.extra.{name}" for name in statistics}
 
 
-def test_an_implementation_that_differs_now_and_then_is_not_told_from_chance() -> None:
-    models = []
+def wrong_in(share: float) -> Callable[..., Any]:
+    """A checkpoint with a fault in this share of its runs of three regions, the first of them included."""
+    own, calls = random.Random(5), itertools.count()
+    is_wrong = [True]
+
+    def checkpoint(function: Any, *args: Any) -> Any:
+        if (number := next(calls)) and number % 3 == 0:
+            is_wrong[:] = [own.random() < share]
+        return halving(function, *args) if is_wrong[0] else function(*args)
+
+    return checkpoint
+
+
+def test_an_implementation_that_is_wrong_now_and_then_diverges() -> None:
+    one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=wrong_in(0.5))
+    report = check(built(), impl=one, steps=1)
+    (result,) = report.results
+    told = re.fullmatch(r"(\d+) of its (\d+) runs differ from plain, whose (\d+) runs are equal", result.sometimes)
+    assert (result.verdict, report.passes) == ("diverges", False)
+    assert told is not None
+    differing, runs, plain = map(int, told.groups())
+    assert ODD_PAIRS < differing < runs
+    assert runs - RUNS == plain - PLAIN_RUNS
+    assert f"  the implementation itself is not deterministic: {result.sometimes}" in str(report).splitlines()
+
+
+def test_one_run_that_differs_is_no_divergence_and_no_agreement() -> None:
+    one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=wrong_in(0))
+    report = check(built(), impl=one, steps=1)
+    (result,) = report.results
+    runs, plain = RUNS + PAIRS, PLAIN_RUNS + PAIRS
+    assert result.verdict == UNDECIDED
+    assert result.undecided == f"1 of its {runs} runs differ from plain, whose {plain} runs are equal: that may be chance"
+    assert (report.passes, report.agrees) == (False, False)
+    with pytest.raises(AssertionError, match="whether it agrees cannot be told"):
+        assert_equals_plain(built(), impl=dataclasses.replace(one, checkpoint=wrong_in(0)), steps=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_model_that_differs_now_and_then_is_not_taken_for_the_implementation(seed: int) -> None:
+    own, models = random.Random(seed), itertools.count()
+    is_odd = [False]
 
     def made() -> Any:
-        models.append(1)
-        return built()()
+        model, x = built()()
+        number = next(models)
+        is_odd[:] = [number == 2 or (number > 12 and own.random() < 0.3)]  # 2: the implementation's first run
+        model.first.register_forward_hook(lambda _, __, result: result * 2 if is_odd[0] else result)
+        return model, x
 
-    def sometimes(function: Any, *args: Any) -> Any:
-        return halving(function, *args) if len(models) % 2 else function(*args)
-
-    result = judged(made, sometimes)
-    assert result.undecided.startswith(f"2 of {RUNS} runs differ from plain's by more than 4 times what {PLAIN_RUNS} plain")
-    assert result.verdict == UNDECIDED
+    report = check(made, impl="nested", steps=1)
+    assert report.results[0].verdict == UNDECIDED
+    assert not report.spread.agrees
+    assert report.passes
 
 
 def test_what_cannot_be_told_says_so_and_names_the_operator() -> None:
@@ -185,8 +234,11 @@ def test_a_model_whose_plain_runs_are_equal_takes_more_runs_only_where_it_differ
 
 def test_the_page_says_how_rare_a_false_accusation_is() -> None:
     page = (Path(__file__).parents[3] / "docs" / "checking-your-model.md").read_text(encoding="utf-8")
-    assert f"at most once in {math.comb(PLAIN_RUNS - 1 + RUNS, RUNS)} such comparisons" in page
+    assert 1 / math.comb(PLAIN_RUNS - 1 + RUNS, RUNS) + 2**-ODD_PAIRS <= 1 / 330
+    assert "at most once in 330 comparisons" in page
     assert f"plain runs {PLAIN_RUNS} times and the implementation {RUNS} times" in page
+    assert f"up to {PAIRS} pairs" in page
+    assert f"alone in {ODD_PAIRS} pairs" in page
 
 
 def test_a_choice_that_cannot_be_told_does_not_agree_and_takes_a_comparison_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +258,7 @@ def test_a_choice_that_cannot_be_told_does_not_agree_and_takes_a_comparison_of_i
     assert "whether steps with these regions checkpointed are plain's cannot be told" in str(report)
     page = (Path(__file__).parents[3] / "docs" / "checking-your-model.md").read_text(encoding="utf-8")
     assert len(comparisons) == 2
-    assert "a check makes one for each implementation, and with `--budget` another for each" in page
+    assert "A check makes one comparison for each implementation, and with `--budget` another for each" in page
 
 
 PLAIN: list[dict[tuple[str, str], float]] = [{}] * (PLAIN_RUNS - 1)

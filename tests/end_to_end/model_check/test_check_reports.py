@@ -316,3 +316,54 @@ def test_the_assertion_serves_a_users_own_tests(tmp_path: Path) -> None:
 def test_what_a_user_imports_is_there() -> None:
     assert reprise.check is check
     assert {"check", "assert_equals_plain", "Report"} <= {*reprise.__all__}
+
+
+def test_lines_are_the_users_if_the_clone_is_reached_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(ROOT)
+    program = (
+        "import torch; from torch import nn; from torch.utils.checkpoint import checkpoint\n"
+        "class Model(nn.Sequential):\n"
+        "    def forward(self, x): return checkpoint(self[0], x, use_reentrant=False)\n"
+        "def fails(): return dict()['x']\n"
+        "def build(): return Model(nn.BatchNorm1d(2)), torch.randn(3, 2)\n"
+    )
+    (tmp_path / "mine.py").write_text(program, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "link")}
+    command = [sys.executable, "-m", "reprise", "check", "mine:build", "--impl", "nested", "--steps", "1", "--explain"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert (ran.returncode, f"smallest set of regions that shows it: 0 ({tmp_path / 'mine.py'}:3)" in ran.stdout) == (1, True)
+    ran = subprocess.run(
+        [*command[:4], "mine:fails"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+    )
+    assert f"build failed at {tmp_path / 'mine.py'}:4: KeyError" in ran.stderr
+
+
+class Clones(torch.autograd.Function):
+    """Has an attribute that nodes of leaves have."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.variable = "mine"
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient
+
+
+class Listed(nn.Module):
+    """Its second layer is in a plain list, so that its parameters are not the model's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.others = nn.Linear(2, 3), [nn.Linear(3, 4)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(self.others[0], Clones.apply(self.first(x)), use_reentrant=False)
+
+
+def test_gradients_that_are_not_compared_are_told() -> None:
+    report = check(lambda: (Listed(), torch.ones(1, 2)), impl="nested", steps=1)
+    assert {*report.other_leaves} == {"(4, 3)", "(4,)"}
+    assert "not compared: gradients of tensors that are not among model.named_parameters()" in str(report)
+    assert "not compared" not in str(check(built(), impl="nested", steps=1))

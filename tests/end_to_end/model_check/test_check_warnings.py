@@ -116,7 +116,7 @@ def breaks(*_: Any, **__: Any) -> Any:
     raise KeyError("our own")
 
 
-@pytest.mark.parametrize("part", ["snapshot", "storages", "_accelerator"])
+@pytest.mark.parametrize("part", ["snapshot", "storages", "_counting_allocator"])
 def test_an_error_of_the_meter_is_told_as_ours(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metering, part, breaks)
     report = check(built(), impl=IMPL, steps=1)
