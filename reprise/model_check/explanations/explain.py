@@ -174,19 +174,25 @@ def _changed_inputs(recording: Recording, names: Mapping[Key, str], keys: Sequen
 
 
 def explain_spread(setting: Setting) -> tuple[str, ...]:
-    """Lines that say where two plain runs first differ."""
-    first = record(setting, None)[0]
+    """Lines that say where two plain runs first differ, and that an error ended a recorded one, if so."""
+    first, error_of_first = record(setting, None)
+    errors = [error_of_first]
     for _ in range(RECORDINGS - 1):
-        other = record(setting, None)[0]
+        other, error = record(setting, None)
+        errors.append(error)
         found = [
             (difference, key)
-            for key, number in first.runs
-            if (difference := _either_way(first.runs[key, number], other.runs.get((key, number), [])))
+            for key, number in {**first.runs, **other.runs}
+            if (difference := _either_way(first.runs.get((key, number), []), other.runs.get((key, number), [])))
         ]
         if found:
             difference, key = min(found, key=lambda one: (one[0].first or one[0].second).time)
-            where = f"in region {first.names[key]}" if key else "outside of regions"
-            return f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines)
+            where = f"in region {({**first.names, **other.names})[key]}" if key else "outside of regions"
+            ended = [f"  an error ended one of them: {one}" for one in (error or error_of_first,) if one]
+            return f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines), *ended
+    if failed := [one for one in errors if one]:
+        told = f"where plain runs first differ cannot be told: {len(failed)} of {RECORDINGS} that were recorded failed, "
+        return (f"{told}and were the same until then: {failed[0]}",)
     return (f"{RECORDINGS} plain runs, recorded operator by operator, were the same",)
 
 
