@@ -1,6 +1,6 @@
 """Where a recomputation first differs from its forward, or a plain run from another: the operator, and what changed its inputs.
 
-Regions are left out until the smallest set that still goes wrong is left.
+Regions are left out as long as what is left still goes wrong in the same way.
 """
 
 from __future__ import annotations
@@ -66,28 +66,29 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
 
 
 def explain_divergence(
-    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None
+    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None, error: str = ""
 ) -> tuple[str, ...]:
     """Lines that name a smallest set of regions that still goes wrong, and where its recomputations differ from forward.
 
-    ``compared`` has what diverges; None if the implementation raised an error.
+    ``compared`` has what diverges: a set goes wrong if some of that diverges again. It is None if the implementation raised
+    an error, told as ``error``: a set goes wrong if it raises one of the same type, or of any type if ``error`` is empty.
     """
-    places = compared.distances.keys() if compared else frozenset()
 
     def shows(some: list[Key]) -> bool:
         try:
             seen = run(setting, checkpoint, only=frozenset(some))
         except BuildFails:
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, it is wrong
-            return True
-        beyond = plain.beyond(compare_runs(plain.first, seen))
-        return bool(beyond & places if places else beyond)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, its type is compared
+            return compared is None and error.partition(":")[0] in ("", type(raised).__name__)
+        return compared is not None and bool(plain.beyond(compare_runs(plain.first, seen)) & compared.distances.keys())
 
-    smallest = shrink([one.key for one in plain.first.regions], shows)
+    found, is_smallest = shrink([one.key for one in plain.first.regions], shows)
     names = _names(plain.first)
-    told = f"smallest set of regions that shows it: {', '.join(names[key] for key in smallest)}"
-    return told, *_recomputations(setting, checkpoint, names, smallest)
+    told = "smallest set of regions that shows it"
+    if not is_smallest:
+        told = f"set of {len(found)} regions that shows it, perhaps not the smallest, since no more than {TRIES} runs are made"
+    return f"{told}: {', '.join(names[key] for key in found)}", *_recomputations(setting, checkpoint, names, found)
 
 
 def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: Run) -> tuple[str, ...]:
@@ -200,17 +201,24 @@ def _either_way(one: Sequence[Operator], other: Sequence[Operator]) -> Differenc
     return first_difference(one, other, OF_PLAIN) or first_difference(other, one, OF_PLAIN)
 
 
-def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> list[Key]:
-    """A smallest set of keys that still shows it: without any one of them it does not, unless there were too few TRIES."""
+def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> tuple[list[Key], bool]:
+    """Keys that still show it, and whether they are known to be a smallest set, which does not show it without any one of them.
+
+    That is not known if TRIES ran out.
+    """
     tries = iter(range(TRIES))
-    size = len(keys) // 2
-    while size:
-        start = 0
-        while start < len(keys):
-            rest = keys[:start] + keys[start + size :]
-            if rest and next(tries, None) is not None and shows(rest):
-                keys = rest
-            else:
-                start += size
-        size //= 2
-    return keys
+    size = len(keys) // 2 or 1
+    start = needed = 0  # so many keys before start cannot be left out, as the others are now
+    while len(keys) > 1 and (size > 1 or needed < len(keys)):
+        rest = keys[:start] + keys[start + size :]
+        if rest and next(tries, None) is None:
+            return keys, False
+        if rest and shows(rest):
+            keys, needed = rest, 0
+        else:
+            start, needed = start + size, needed + size
+        if start >= len(keys):
+            start = 0
+            if size > 1:
+                size, needed = size // 2, 0
+    return keys, True
