@@ -19,6 +19,11 @@ TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
+NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
+SAME_AGAIN = (
+    "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
+    "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
+)
 
 
 @dataclass(frozen=True)
@@ -108,25 +113,23 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
         for (key, number), again in recording.runs.items()
         if number > 0 and (difference := first_difference(recording.runs.get((key, 0), []), again))
     ]
-    changes = [*_changed_inputs(recording, names, keys)]
-    ended = [*_ended_early(recording, names)]
+    ended_by = f"ended by {error}"
+    is_again = any(number for _, number in recording.runs)
     if found:
         difference, key, number = min(found, key=lambda one: one[0].second.time)
         yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
         yield from difference.lines
         yield from _writers(recording, difference)
-    elif error:
-        yield from ended
-        yield from changes
+        if error:
+            yield ended_by
+        return
     if error:
-        yield f"ended by {error}"
-    if not error and not any(number for _, number in recording.runs):
-        yield "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
-    elif not found and not (error and (changes or ended)):
-        yield (
-            "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
-            "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
-        )
+        reasons = [*_ended_early(recording, names), *_changed_inputs(recording, names, keys)]
+        yield from [*reasons, ended_by]
+        if is_again and not reasons:
+            yield SAME_AGAIN
+        return
+    yield SAME_AGAIN if is_again else NOTHING_AGAIN
 
 
 def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:

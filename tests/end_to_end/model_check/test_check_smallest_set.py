@@ -91,6 +91,13 @@ def test_an_error_is_not_taken_for_a_divergence_nor_a_divergence_for_an_error(fa
     assert "," not in result.explanation[0]
 
 
+def test_of_an_error_in_forward_nothing_is_said_about_recomputations() -> None:
+    setting = Setting(build, steps=1)
+    plain = PlainRuns.begun(setting, lambda _: None)
+    lines = explain_divergence(setting, failing_with_the_second, plain, None)
+    assert lines[1:] == ("ended by ValueError: sought",)
+
+
 def test_an_error_of_another_type_is_not_taken_for_the_one_that_is_explained() -> None:
     setting = Setting(build, steps=1)
     plain = PlainRuns.begun(setting, lambda _: None)
