@@ -43,11 +43,11 @@ class Costs:
 
 @dataclass(frozen=True)
 class _Forward:
-    """What a region's function reached before and after its forward, what of that was read, and modules' flags after it."""
+    """What was before and after the forward of a region, and what of what its function reaches was read in between."""
 
-    reachable: tuple[Snapshot, Snapshot]
+    before: _Around
+    after: _Around
     read: frozenset[str]
-    training: list[bool]
 
 
 @dataclass
@@ -241,10 +241,10 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _Around:
-    """What a region's run must not change, at its beginning or end; buffers only for recomputations."""
+    """What a region's run must not change, at its beginning or end: hashes of random streams; of recomputations, buffers."""
 
-    python: tuple[Any, ...]
-    numpy: tuple[Any, ...]
+    python: int
+    numpy: int
     training: list[bool]
     hooks: int
     buffers: Tensors
@@ -254,8 +254,8 @@ class _Around:
     @classmethod
     def of(cls, watched: _Watched, one: RegionRun, meter: _StepMeter) -> _Around:
         return cls(
-            random.getstate(),
-            _numpy_state(),
+            hash(random.getstate()),
+            _hash_of_numpy_state(),
             watched.training(),
             watched.hooks(one),
             copies(watched.buffers()) if one.number else {},
@@ -284,18 +284,25 @@ def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _Ste
 
 def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, before: _Around, after: _Around) -> None:
     name, line = one.region.name, one.region.line
-    if before.python != after.python:
-        seen.python_random[name] = line
-    if before.numpy != after.numpy:
-        seen.numpy_random[name] = line
-    forward = seen.forward_of.get(one.region.key)
-    since = forward.training if forward is not None and one.number else before.training
+    forward = seen.forward_of.get(one.region.key) if one.number else None
+    if forward is not None:
+        if _is_drawn_anew((forward.before.python, forward.after.python), (before.python, after.python)):
+            seen.python_random[name] = line
+        if _is_drawn_anew((forward.before.numpy, forward.after.numpy), (before.numpy, after.numpy)):
+            seen.numpy_random[name] = line
+        is_there = before.hooks > forward.before.hooks and forward.after.hooks > forward.before.hooks
+        if is_there or after.hooks > before.hooks:
+            seen.hooks[name] = line
+    since = forward.after.training if forward is not None else before.training
     for module, *flags in zip(watched.modules, since, before.training, after.training, strict=True):
         if len({*flags}) > 1:
             seen.training_flags[module] = line
-    if after.hooks > before.hooks:
-        seen.hooks[name] = line
     seen.changed_by_recomputations |= {*_differing(before.buffers, after.buffers, after.buffers)}
+
+
+def _is_drawn_anew(forward: tuple[int, int], again: tuple[int, int]) -> bool:
+    """Whether a recomputation draws other numbers than forward: from another state of the stream, or if forward draws none."""
+    return again[0] != again[1] and (again[0] != forward[0] or forward[0] == forward[1])
 
 
 def _compare_reachable(
@@ -305,12 +312,13 @@ def _compare_reachable(
     around, key = (before.reachable, after.reachable), one.region.key
     was_read = {path for path, state in around[0].items() if state.is_tensor and meter.has_read(state, before.operators)}
     if one.number == 0:
-        seen.forward_of[key] = _Forward(around, frozenset(was_read), after.training)
+        seen.forward_of[key] = _Forward(before, after, frozenset(was_read))
     elif key in seen.forward_of:
         forward = seen.forward_of[key]
-        filled = dict.fromkeys(filled_again(forward.reachable, around, finished=finished), one.region.line)
+        first = forward.before.reachable, forward.after.reachable
+        filled = dict.fromkeys(filled_again(first, around, finished=finished), one.region.line)
         seen.filled |= filled
-        changed = [path for path in changed_between(forward.reachable, around) if path not in filled]
+        changed = [path for path in changed_between(first, around) if path not in filled]
         seen.changed_outside |= {path: one.region.line for path in changed if path in was_read}
         unread = {path: one.region.line for path in changed if path in forward.read - was_read}
         meter.unread = ({} if finished else unread), meter.operators
@@ -321,6 +329,6 @@ def _differing(before: Tensors, after: Tensors, names: Iterable[str]) -> Iterato
     return (name for name in names if name in before and difference(name, before[name], after[name]))
 
 
-def _numpy_state() -> tuple[Any, ...]:
+def _hash_of_numpy_state() -> int:
     _, keys, *rest = np.random.get_state()
-    return (np.asarray(keys).tobytes(), *rest)
+    return hash((np.asarray(keys).tobytes(), *rest))
