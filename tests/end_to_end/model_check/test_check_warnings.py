@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -163,6 +165,61 @@ def test_numbers_that_the_recomputation_alone_draws_are_warned_of(impl: str) -> 
         return x * random.random() if torch._C._current_graph_task_id() != -1 else x * 1.0
 
     assert warned(check(built(drawn_again), impl=impl, steps=1)) == {"Python's random numbers": ["layers.1"]}
+
+
+SPACE = SimpleNamespace(scale=torch.ones(()))
+MODULE: Any = nn.Module()
+MODULE.scale = torch.ones(())
+
+
+def scaled_by_a_space(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * SPACE.scale
+
+
+def scaled_by_a_module(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * MODULE.scale
+
+
+def changing(after: Block, holder: Any) -> Any:
+    """A model and inputs; the holder's tensor changes once the layers have run."""
+    model, x = built(after)()
+    holder.scale.fill_(1)
+    model.last.register_forward_hook(lambda *_: [holder.scale.data.fill_(3)].clear())
+    return model, x
+
+
+HOLDERS = [(scaled_by_a_space, SPACE, "global SPACE.scale"), (scaled_by_a_module, MODULE, "Module.scale")]
+
+
+@pytest.mark.parametrize(("after", "holder", "place"), HOLDERS)
+def test_a_tensor_of_a_global_object_that_changes_before_backward_is_warned_of(after: Block, holder: Any, place: str) -> None:
+    report = check(lambda: changing(after, holder), impl=IMPL, steps=1)
+    assert report.results[0].verdict == "diverges"
+    assert warned(report) == {"outside tensors": [place]}
+
+
+class ByPartial(nn.Module):
+    """One layer; its region is a partial with two tensors, the first of which changes before backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        one, other = torch.ones(8), torch.ones(8)
+        x = checkpoint(functools.partial(combined, one, other), self.layer(x), use_reentrant=False)
+        one.data.fill_(3)
+        return x
+
+
+def combined(one: torch.Tensor, other: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (x * one + other).sin()
+
+
+def test_each_tensor_that_a_partial_holds_is_looked_at() -> None:
+    report = check(lambda: (ByPartial(), torch.randn(4, 8)), impl=IMPL, steps=1)
+    assert report.results[0].verdict == "diverges"
+    assert warned(report) == {"outside tensors": ["combined(argument 0)"]}
 
 
 class Unused(Model):
