@@ -15,7 +15,7 @@ from torch import nn
 
 from impls import Implementation
 from reprise.model_check.budgets.integer_program import fastest, least
-from reprise.model_check.budgets.memory_model import Moment, moments_of, predicted_peak
+from reprise.model_check.budgets.memory_model import Moment, freed_with, moments_of, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.plain_runs import JudgedVerdict, PlainRuns
@@ -31,7 +31,7 @@ _GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
 
 @dataclass(frozen=True)
 class RegionCosts:
-    """Bytes that a region keeps and checkpointing frees, bytes that it is passed and that stay, and its forward's seconds."""
+    """Bytes that checkpointing a region alone frees after its forward, bytes that it is passed, and its forward's seconds."""
 
     name: str
     kept_bytes: int
@@ -110,7 +110,7 @@ class Planner:
         return tuple(
             RegionCosts(
                 self.trace.regions[keys[0]].name,
-                sum(one.size for one in self.trace.stored if one.maker in keys and one.maker in one.saved_by),
+                sum(one.size for one in self.trace.stored if (freed := freed_with(self.trace, one)) and freed <= {*keys}),
                 sum(one.size for one in self.trace.stored if one.passed_to & {*keys}),
                 seconds,
             )

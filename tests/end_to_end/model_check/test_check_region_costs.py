@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import impls
 from impls import Implementation
 from reprise.model_check.budgets.choice import Planner
+from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import PlainRuns
 from reprise.model_check.run import Setting
 
@@ -56,3 +57,30 @@ def test_all_regions_are_the_outermost_ones_in_flops_and_in_time() -> None:
     one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=noting)
     planner(build_nested).choose(one, "95%")
     assert {*through} == {"layers.0", "layers.1", "layers.2"}
+
+
+def ending_with_what_it_saves() -> nn.Module:
+    """A layer whose result it saves itself."""
+    return nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+
+
+def test_what_another_region_is_passed_or_the_loss_saves_is_not_freed_by_checkpointing() -> None:
+    """The first layer's result is passed to the second, and that one's is saved by the loss, too."""
+
+    def build() -> Any:
+        model, x = Chain(ending_with_what_it_saves(), ending_with_what_it_saves()), torch.randn(128, 16)
+        return model, lambda model: model(x).square().sum()
+
+    assert [one.kept_bytes for one in planner(build).region_costs()] == [0, 0]
+
+
+def test_what_a_region_keeps_is_what_its_checkpointing_frees_after_forward() -> None:
+    def build() -> Any:
+        return Chain(block(32), ending_with_what_it_saves(), block(64)), torch.randn(128, 16)
+
+    one = planner(build)
+    plain = measure(one.setting, None, Observations())[0].kept_bytes
+    nested = impls.find("nested").checkpoint
+    for place, costs in enumerate(one.region_costs()):
+        kept, _ = measure(one.setting, nested, Observations(), only=frozenset({(place,)}))
+        assert costs.kept_bytes == plain - kept.kept_bytes
