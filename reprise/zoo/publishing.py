@@ -121,12 +121,10 @@ def run_zoo(*, publish: bool = False, root: Path = ROOT) -> list[str]:
         SECTION.require_markers(root)
         origin.require()
     versions = running.prepare()
-    begun = time.process_time()
     found = running.measured(lambda told: print(told, flush=True))
     head = results_file.header(seed=0, profile="zoo", device="cpu", suite=origin.suite)
     content = {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
-        "processor_seconds": round(time.process_time() - begun),
         **found,
         "fingerprints": {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}},
     }
