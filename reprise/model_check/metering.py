@@ -52,11 +52,7 @@ class _Forward:
 
 @dataclass
 class Observations:
-    """What was seen in the regions of a run; most map a name to where it was seen.
-
-    ``updated_again`` are the buffers that recomputations changed, and that differ after backward from what they were after
-    forward. Buffers that a backward hook writes are not among them, and neither are those that an implementation restores.
-    """
+    """What was seen in the regions of a run; most map a name to where it was seen."""
 
     python_random: dict[str, str] = field(default_factory=dict)
     numpy_random: dict[str, str] = field(default_factory=dict)
@@ -67,7 +63,7 @@ class Observations:
     forward_of: dict[Key, _Forward] = field(default_factory=dict)
     buffers_after_forward: Tensors = field(default_factory=dict)
     changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
-    updated_again: tuple[str, ...] = ()
+    updated_again: tuple[str, ...] = ()  # buffers, see _updated_again
     regions: tuple[Region, ...] = ()
     output_requires_grad: dict[Key, bool] = field(default_factory=dict)
 
@@ -75,9 +71,9 @@ class Observations:
 class _StepMeter(TorchDispatchMode):
     """Follows the operators that run inside: live storages, FLOPs, and when each storage was last read.
 
-    ``unread`` are the tensors that changed and that forward reads, and not the last recomputation, which was ended after so
-    many operators: if an error of the step is next, it may have kept the recomputation from reading them.
-    An error of the meter's own does not end the step, but nothing is measured from then on.
+    ``unread``: tensors that forward read, that changed since, and that the last recomputation had not read when it was ended;
+    and how many operators had run by then. If no operator follows, the step failed there, and the recomputation might have
+    read them. An error of the meter's own does not end the step, but nothing is measured from then on.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -196,8 +192,7 @@ def measure(
         raise
     meter = meters[-1]
     with meter.own:
-        again = [name for name in result.buffers if name in seen.changed_by_recomputations]
-        seen.updated_again = tuple(_differing(seen.buffers_after_forward, result.buffers, again))
+        seen.updated_again = tuple(_updated_again(seen, result.buffers))
     meter.own.raise_failure()
     peak = peaks[-1] if peaks else meter.peak
     return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops, meter.again_flops), result
@@ -327,6 +322,15 @@ def _compare_reachable(
 def _differing(before: Tensors, after: Tensors, names: Iterable[str]) -> Iterator[str]:
     """The names of those tensors that are in both and differ."""
     return (name for name in names if name in before and difference(name, before[name], after[name]))
+
+
+def _updated_again(seen: Observations, after_backward: Tensors) -> Iterator[str]:
+    """The buffers that recomputations changed, and that differ after backward from what they were after forward.
+
+    Buffers that a backward hook writes are not among them, and neither are those that an implementation restores.
+    """
+    changed = (name for name in after_backward if name in seen.changed_by_recomputations)
+    return _differing(seen.buffers_after_forward, after_backward, changed)
 
 
 def _hash_of_numpy_state() -> int:
