@@ -229,7 +229,7 @@ class _Check:
         try:
             if result.verdict == UNDECIDED:
                 return explain_undecided(self.setting, one.checkpoint, plain.first)
-            return explain_divergence(self.setting, one.checkpoint, plain, result.comparison)
+            return explain_divergence(self.setting, one.checkpoint, plain, result.comparison, result.error)
         except MeteringFails as error:
             return (f"where it parts cannot be told: {error}",)
 

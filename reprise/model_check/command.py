@@ -7,7 +7,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from reprise.model_check.report import Report
 
 NEEDED = "torch", "numpy"
 INVALID = 2
@@ -52,21 +55,36 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     if options.json and not options.json.absolute().parent.is_dir():
-        print(f"reprise check: --json is {options.json}; its folder must exist", file=sys.stderr)
-        return INVALID
+        return _invalid(f"--json is {options.json}; its folder must exist")
     if options.json and options.json.is_dir():
-        print(f"reprise check: --json is {options.json}, which is a folder; it must be a file", file=sys.stderr)
-        return INVALID
+        return _invalid(f"--json is {options.json}, which is a folder; it must be a file")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # so that modules in the user's directory can be imported
-    bad_input: tuple[type[Exception], ...] = ()
     try:
-        from reprise.model_check.builder import load_build  # here, since an interrupt may come while torch is imported
-        from reprise.model_check.checking import DEFAULT, check
-        from reprise.model_check.errors import BAD_INPUT
+        report = _report(options)
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            return _failed()
+        told = f"it needs the package {error.name}, which this Python lacks: {sys.executable} -m pip install {error.name}"
+        return _invalid(told)
+    except SystemExit as end:
+        return _invalid(f"a module ended the process as it was imported, with status {end.code}; nothing was checked")
+    except KeyboardInterrupt:
+        print("reprise check: interrupted; nothing is written", file=sys.stderr)
+        return INTERRUPTED
+    except Exception:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
+        return _failed()
+    return report if isinstance(report, int) else _written(report, options.json)
 
-        bad_input = BAD_INPUT
-        report = check(
+
+def _report(options: argparse.Namespace) -> Report | int:
+    """The report, or the status after bad input. Imports torch, which may be interrupted."""
+    from reprise.model_check.builder import load_build
+    from reprise.model_check.checking import DEFAULT, check
+    from reprise.model_check.errors import BAD_INPUT
+
+    try:
+        return check(
             load_build(options.build),
             impl=options.impl or DEFAULT,
             regions=options.regions or (),
@@ -76,32 +94,29 @@ def main(arguments: Sequence[str]) -> int:
             budget=options.budget,
             progress=lambda told: print(f"... {told}", file=sys.stderr, flush=True),
         )
-    except bad_input as error:
-        print(f"reprise check: {error}", file=sys.stderr)
-        return INVALID
-    except SystemExit as end:
-        print(
-            f"reprise check: a module ended the process as it was imported, with status {end.code}; nothing was checked",
-            file=sys.stderr,
-        )
-        return INVALID
-    except KeyboardInterrupt:
-        print("reprise check: interrupted; nothing is written", file=sys.stderr)
-        return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
-        if isinstance(error, ModuleNotFoundError) and error.name in NEEDED:
-            told = f"reprise check needs the package {error.name}, which this Python lacks: {sys.executable}"
-            print(f"{told} -m pip install {error.name}", file=sys.stderr)
-            return INVALID
-        traceback.print_exc()
-        print("reprise check: this is an error of reprise itself, and says nothing about your model", file=sys.stderr)
-        return FAILED
-    in_output = options.json == Path("-")
+    except BAD_INPUT as error:
+        return _invalid(str(error))
+
+
+def _written(report: Report, path: Path | None) -> int:
+    """Print the report, and write it to a file, if one is given. Returns the status."""
+    in_output = path == Path("-")
     print(report.as_json() if in_output else report)
-    if options.json and not in_output:
+    if path and not in_output:
         try:
-            options.json.write_text(report.as_json() + "\n", encoding="utf-8")
+            path.write_text(report.as_json() + "\n", encoding="utf-8")
         except OSError as error:
-            print(f"reprise check: --json cannot be written: {error}", file=sys.stderr)
-            return INVALID
+            return _invalid(f"--json cannot be written: {error}")
     return 0 if report.passes else 1 if report.fails else INVALID
+
+
+def _invalid(told: str) -> int:
+    print(f"reprise check: {told}", file=sys.stderr)
+    return INVALID
+
+
+def _failed() -> int:
+    """Tell the error that is handled, which is one of this package."""
+    traceback.print_exc()
+    print("reprise check: this is an error of reprise itself, and says nothing about your model", file=sys.stderr)
+    return FAILED

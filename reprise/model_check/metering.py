@@ -43,20 +43,16 @@ class Costs:
 
 @dataclass(frozen=True)
 class _Forward:
-    """What a region's function reached before and after its forward, what of that was read, and modules' flags after it."""
+    """What was before and after the forward of a region, and what of what its function reaches was read in between."""
 
-    reachable: tuple[Snapshot, Snapshot]
+    before: _Around
+    after: _Around
     read: frozenset[str]
-    training: list[bool]
 
 
 @dataclass
 class Observations:
-    """What was seen in the regions of a run; most map a name to where it was seen.
-
-    ``updated_again`` are the buffers that recomputations changed, and that differ after backward from what they were after
-    forward. Buffers that a backward hook writes are not among them, and neither are those that an implementation restores.
-    """
+    """What was seen in the regions of a run; most map a name to where it was seen."""
 
     python_random: dict[str, str] = field(default_factory=dict)
     numpy_random: dict[str, str] = field(default_factory=dict)
@@ -67,7 +63,7 @@ class Observations:
     forward_of: dict[Key, _Forward] = field(default_factory=dict)
     buffers_after_forward: Tensors = field(default_factory=dict)
     changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
-    updated_again: tuple[str, ...] = ()
+    updated_again: tuple[str, ...] = ()  # buffers, see _updated_again
     regions: tuple[Region, ...] = ()
     output_requires_grad: dict[Key, bool] = field(default_factory=dict)
 
@@ -75,9 +71,9 @@ class Observations:
 class _StepMeter(TorchDispatchMode):
     """Follows the operators that run inside: live storages, FLOPs, and when each storage was last read.
 
-    ``unread`` are the tensors that changed and that forward reads, and not the last recomputation, which was ended after so
-    many operators: if an error of the step is next, it may have kept the recomputation from reading them.
-    An error of the meter's own does not end the step, but nothing is measured from then on.
+    ``unread``: tensors that forward read, that changed since, and that the last recomputation had not read when it was ended;
+    and how many operators had run by then. If no operator follows, the step failed there, and the recomputation might have
+    read them. An error of the meter's own does not end the step, but nothing is measured from then on.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -197,8 +193,7 @@ def measure(
         raise
     meter = meters[-1]
     with meter.own:
-        again = [name for name in result.buffers if name in seen.changed_by_recomputations]
-        seen.updated_again = tuple(_differing(seen.buffers_after_forward, result.buffers, again))
+        seen.updated_again = tuple(_updated_again(seen, result.buffers))
     meter.own.raise_failure()
     peak = peaks[-1] if peaks else meter.peak
     return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops, meter.again_flops), result
@@ -248,10 +243,10 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _Around:
-    """What a region's run must not change, at its beginning or end; buffers only for recomputations."""
+    """What a region's run must not change, at its beginning or end: hashes of random streams; of recomputations, buffers."""
 
-    python: tuple[Any, ...]
-    numpy: tuple[Any, ...]
+    python: int
+    numpy: int
     training: list[bool]
     hooks: int
     buffers: Tensors
@@ -261,8 +256,8 @@ class _Around:
     @classmethod
     def of(cls, watched: _Watched, one: RegionRun, meter: _StepMeter) -> _Around:
         return cls(
-            random.getstate(),
-            _numpy_state(),
+            hash(random.getstate()),
+            _hash_of_numpy_state(),
             watched.training(),
             watched.hooks(one),
             copies(watched.buffers()) if one.number else {},
@@ -291,18 +286,25 @@ def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _Ste
 
 def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, before: _Around, after: _Around) -> None:
     name, line = one.region.name, one.region.line
-    if before.python != after.python:
-        seen.python_random[name] = line
-    if before.numpy != after.numpy:
-        seen.numpy_random[name] = line
-    forward = seen.forward_of.get(one.region.key)
-    since = forward.training if forward is not None and one.number else before.training
+    forward = seen.forward_of.get(one.region.key) if one.number else None
+    if forward is not None:
+        if _is_drawn_anew((forward.before.python, forward.after.python), (before.python, after.python)):
+            seen.python_random[name] = line
+        if _is_drawn_anew((forward.before.numpy, forward.after.numpy), (before.numpy, after.numpy)):
+            seen.numpy_random[name] = line
+        is_there = before.hooks > forward.before.hooks and forward.after.hooks > forward.before.hooks
+        if is_there or after.hooks > before.hooks:
+            seen.hooks[name] = line
+    since = forward.after.training if forward is not None else before.training
     for module, *flags in zip(watched.modules, since, before.training, after.training, strict=True):
         if len({*flags}) > 1:
             seen.training_flags[module] = line
-    if after.hooks > before.hooks:
-        seen.hooks[name] = line
     seen.changed_by_recomputations |= {*_differing(before.buffers, after.buffers, after.buffers)}
+
+
+def _is_drawn_anew(forward: tuple[int, int], again: tuple[int, int]) -> bool:
+    """Whether a recomputation draws other numbers than forward: from another state of the stream, or if forward draws none."""
+    return again[0] != again[1] and (again[0] != forward[0] or forward[0] == forward[1])
 
 
 def _compare_reachable(
@@ -312,12 +314,13 @@ def _compare_reachable(
     around, key = (before.reachable, after.reachable), one.region.key
     was_read = {path for path, state in around[0].items() if state.is_tensor and meter.has_read(state, before.operators)}
     if one.number == 0:
-        seen.forward_of[key] = _Forward(around, frozenset(was_read), after.training)
+        seen.forward_of[key] = _Forward(before, after, frozenset(was_read))
     elif key in seen.forward_of:
         forward = seen.forward_of[key]
-        filled = dict.fromkeys(filled_again(forward.reachable, around, finished=finished), one.region.line)
+        first = forward.before.reachable, forward.after.reachable
+        filled = dict.fromkeys(filled_again(first, around, finished=finished), one.region.line)
         seen.filled |= filled
-        changed = [path for path in changed_between(forward.reachable, around) if path not in filled]
+        changed = [path for path in changed_between(first, around) if path not in filled]
         seen.changed_outside |= {path: one.region.line for path in changed if path in was_read}
         unread = {path: one.region.line for path in changed if path in forward.read - was_read}
         meter.unread = ({} if finished else unread), meter.operators
@@ -328,6 +331,15 @@ def _differing(before: Tensors, after: Tensors, names: Iterable[str]) -> Iterato
     return (name for name in names if name in before and difference(name, before[name], after[name]))
 
 
-def _numpy_state() -> tuple[Any, ...]:
+def _updated_again(seen: Observations, after_backward: Tensors) -> Iterator[str]:
+    """The buffers that recomputations changed, and that differ after backward from what they were after forward.
+
+    Buffers that a backward hook writes are not among them, and neither are those that an implementation restores.
+    """
+    changed = (name for name in after_backward if name in seen.changed_by_recomputations)
+    return _differing(seen.buffers_after_forward, after_backward, changed)
+
+
+def _hash_of_numpy_state() -> int:
     _, keys, *rest = np.random.get_state()
-    return (np.asarray(keys).tobytes(), *rest)
+    return hash((np.asarray(keys).tobytes(), *rest))

@@ -1,7 +1,9 @@
 """Tensors and containers that a region's function reaches, other than tensors it is passed, parameters and buffers.
 
-They are found in closures, in globals that a function names, in attributes of modules and of other objects, and inside lists,
-dicts and sets. Other values are not looked at, nor is anything deeper than ``DEPTH`` or beyond the first ``WIDTH`` elements.
+They are found in closures, in globals that a function names (other than functions and what else can be called, modules aside),
+in attributes of modules and of other objects, and inside lists, dicts and sets. Other values are not looked at, nor is anything
+deeper than ``DEPTH`` or beyond the first ``WIDTH`` elements. A partial and a method are no level of their own: what they hold
+is as deep as they are.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -65,11 +67,14 @@ def snapshot(known: Known, one: RegionRun) -> Snapshot:
     """What a region's function reaches now, by the path to it."""
     walk = _Walk(known)
     walk.value(one.function, one.region.name, 0)
-    args, kwargs = one.arguments
-    for name, value in [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]:
+    for name, value in _named(*one.arguments):
         if not isinstance(value, torch.Tensor):
             walk.value(value, f"{one.region.name}({name})", 0)
     return {path: _state(value) for path, value in walk.found.items()}
+
+
+def _named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]
 
 
 def _state(value: Any) -> State:
@@ -127,9 +132,12 @@ class _Walk:
         elif isinstance(value, nn.Module):
             self._module(value, depth)
         elif isinstance(value, functools.partial):
-            self._elements((value.func, *value.args, *value.keywords.values()), path, depth - 1)
+            self.value(value.func, path, depth)
+            for name, one in _named(value.args, value.keywords):
+                self.value(one, f"{path}({name})", depth)
         elif isinstance(value, MethodType):
-            self._elements((value.__self__, value.__func__), path, depth - 1)
+            self.value(value.__self__, path, depth)
+            self.value(value.__func__, path, depth)
         elif isinstance(value, FunctionType):
             self._function(value, depth)
         else:
@@ -139,7 +147,7 @@ class _Walk:
     def _elements(self, values: Any, path: str, depth: int) -> None:
         pairs = values.items() if isinstance(values, dict) else enumerate(values)
         for key, one in list(pairs)[:WIDTH]:
-            self.value(one, f"{path}[{key!r}]" if depth >= 0 else path, depth + 1)
+            self.value(one, f"{path}[{key!r}]", depth + 1)
 
     def _module(self, module: nn.Module, depth: int) -> None:
         for part in module.modules():
@@ -153,7 +161,7 @@ class _Walk:
                 self.value(forward, name, depth + 1)
 
     def _function(self, function: Callable[..., Any], depth: int) -> None:
-        """Closure, defaults, and those globals that are tensors or containers."""
+        """Closure and globals; of globals that can be called, modules alone, as a function names globals of its own."""
         assert isinstance(function, FunctionType)
         name = function.__qualname__
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
@@ -163,5 +171,5 @@ class _Walk:
                 continue
         for variable in function.__code__.co_names:
             one = function.__globals__.get(variable)
-            if isinstance(one, torch.Tensor | list | dict | set | deque):
+            if isinstance(one, nn.Module) or not callable(one):
                 self.value(one, f"global {variable}", depth + 1)

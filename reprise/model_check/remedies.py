@@ -30,7 +30,7 @@ WARNINGS = {
         "Draw with torch, or draw outside and pass the number in.",
     ),
     "hooks": (
-        "hooks are registered on modules, parameters or arguments, and again by a recomputation that gets that far, in region",
+        "hooks are registered on modules, parameters or arguments, and found or registered again by recomputation, in region",
         "Register them once, outside of regions.",
     ),
     "cache": (

@@ -9,12 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model of the zoo. ``build`` goes to ``reprise.check``; ``switch`` is the code that switches checkpointing on."""
+    """A model of the zoo. ``build``, which switches checkpointing on, goes to ``reprise.check``."""
 
     name: str
     package: str
     kind: str
-    switch: str
     build: Callable[[], Any]
 
 

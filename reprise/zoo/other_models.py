@@ -163,7 +163,7 @@ DIFFUSERS: Mapping[str, Diffusers] = {
 def architectures() -> Iterator[Architecture]:
     """The models of timm, torchvision and diffusers."""
     for name, model in TIMM.items():
-        yield Architecture(name, "timm", "vision", "model.set_grad_checkpointing()", model)
-    yield Architecture("DenseNet", "torchvision", "vision", "memory_efficient=True", densenet)
+        yield Architecture(name, "timm", "vision", model)
+    yield Architecture("DenseNet", "torchvision", "vision", densenet)
     for name, other in DIFFUSERS.items():
-        yield Architecture(name, "diffusers", "diffusion", "model.enable_gradient_checkpointing()", other)
+        yield Architecture(name, "diffusers", "diffusion", other)

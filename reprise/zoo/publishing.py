@@ -30,8 +30,10 @@ def broken(content: Mapping[str, Any]) -> list[str]:
     for row in content["budgets"]:
         if row["executed"] > row["budget"] or not row["agrees"]:
             found.append(f"{row['name']}: {row['executed']} bytes within {row['budget']}, agrees: {row['agrees']}")
-        if abs(row["predicted"] / row["executed"] - 1) > WITHIN or row["flops"] > row["flops_of_all"]:
+        if abs(row["predicted"] / row["executed"] - 1) > WITHIN:
             found.append(f"{row['name']}: {row['predicted']} bytes were predicted, {row['executed']} executed")
+        if row["flops"] > row["flops_of_all"]:
+            found.append(f"{row['name']}: {row['flops']} FLOPs with the regions chosen, {row['flops_of_all']} with all of them")
     if (steps := content["time_of_a_check"]["checkpointed"]) >= LIMIT:
         found.append(f"a check took as long as {steps:.1f} steps; the limit is {LIMIT:.0f}")
     return found
@@ -119,12 +121,10 @@ def run_zoo(*, publish: bool = False, root: Path = ROOT) -> list[str]:
         SECTION.require_markers(root)
         origin.require()
     versions = running.prepare()
-    begun = time.process_time()
     found = running.measured(lambda told: print(told, flush=True))
     head = results_file.header(seed=0, profile="zoo", device="cpu", suite=origin.suite)
     content = {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
-        "processor_seconds": round(time.process_time() - begun),
         **found,
         "fingerprints": {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}},
     }

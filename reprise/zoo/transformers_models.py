@@ -243,4 +243,4 @@ def architectures() -> Iterator[Architecture]:
     for kind, models in MODELS.items():
         for name, model in models.items():
             package = "transformers, peft" if model.lora else "transformers"
-            yield Architecture(name, package, kind, "model.gradient_checkpointing_enable()", model)
+            yield Architecture(name, package, kind, model)

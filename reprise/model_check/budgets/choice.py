@@ -15,7 +15,7 @@ from torch import nn
 
 from impls import Implementation
 from reprise.model_check.budgets.integer_program import fastest, least
-from reprise.model_check.budgets.memory_model import Moment, moments_of, predicted_peak
+from reprise.model_check.budgets.memory_model import Moment, freed_with, moments_of, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.plain_runs import JudgedVerdict, PlainRuns
@@ -31,7 +31,7 @@ _GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
 
 @dataclass(frozen=True)
 class RegionCosts:
-    """Bytes that a region keeps and checkpointing frees, bytes that it is passed and that stay, and its forward's seconds."""
+    """Bytes that checkpointing a region alone frees after its forward, bytes that it is passed, and its forward's seconds."""
 
     name: str
     kept_bytes: int
@@ -44,7 +44,7 @@ class Choice:
     """Regions to checkpoint within a budget. ``globs`` name them; those without a module have none, and are in ``unnamed``.
 
     Bytes are peaks. ``verdict`` compares steps with this choice to plain ones. FLOPs, and times as ratios to plain's, are those
-    of a step with this choice, and of one with all regions checkpointed.
+    of a step with this choice, and of one with all regions checkpointed that are chosen from: outermost ones, none inside them.
     """
 
     budget: int
@@ -110,7 +110,7 @@ class Planner:
         return tuple(
             RegionCosts(
                 self.trace.regions[keys[0]].name,
-                sum(one.size for one in self.trace.stored if one.maker in keys and one.maker in one.saved_by),
+                sum(one.size for one in self.trace.stored if (freed := freed_with(self.trace, one)) and freed <= {*keys}),
                 sum(one.size for one in self.trace.stored if one.passed_to & {*keys}),
                 seconds,
             )
@@ -149,8 +149,9 @@ class Planner:
         keys, modules = self._keys(chosen), {name for name, _ in self.trace.model.named_modules()}
         seen = run(self.setting, one.checkpoint, only=keys)
         names = self._names(chosen)
-        every, _ = measure(self.setting, one.checkpoint, Observations(), only=self._keys({*range(len(self.groups))}))
-        plain, of_choice, of_all = self._times(one, keys)
+        all_keys = self._keys({*range(len(self.groups))})
+        every, _ = measure(self.setting, one.checkpoint, Observations(), only=all_keys)
+        plain, of_choice, of_all = self._times(one, keys, all_keys)
         return Choice(
             budget=budget,
             predicted=predicted_peak(moments, chosen),
@@ -174,18 +175,16 @@ class Planner:
     def _names(self, chosen: Set[int]) -> tuple[str, ...]:
         return tuple(self.trace.regions[self.groups[number][0]].name for number in sorted(chosen))
 
-    def _times(self, one: Implementation, keys: frozenset[Key]) -> tuple[float, float, float]:
-        """Median seconds of a step: plain, with these regions checkpointed, and with all; timed in turn."""
+    def _times(self, one: Implementation, *choices: frozenset[Key]) -> tuple[float, ...]:
+        """Median seconds of a step, plain and with each of these choices of regions checkpointed; timed in turn."""
         rounds = [
             (
                 run(self.setting, None, steps=1).seconds[0],
-                run(self.setting, one.checkpoint, steps=1, only=keys).seconds[0],
-                run(self.setting, one.checkpoint, steps=1).seconds[0],
+                *(run(self.setting, one.checkpoint, steps=1, only=keys).seconds[0] for keys in choices),
             )
             for _ in range(ROUNDS)
         ]
-        plain, chosen, every = (statistics.median(times) for times in zip(*rounds, strict=True))
-        return plain, chosen, every
+        return tuple(statistics.median(times) for times in zip(*rounds, strict=True))
 
 
 def _grouped(traced: MemoryTrace) -> tuple[tuple[Key, ...], ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from reprise.model_check.budgets.memory_trace import FOREVER, MemoryTrace, RegionTime
+from reprise.model_check.budgets.memory_trace import FOREVER, MemoryTrace, RegionTime, Stored
 from reprise.model_check.regions import Key
 
 Term = tuple[Literal["all", "any"], frozenset[int]]  # holds if all, or any, of these groups of regions are checkpointed
@@ -85,16 +85,29 @@ def _terms(changes: Iterator[Change] | Sequence[Change]) -> Counter[Term]:
     return terms
 
 
+def freed_with(trace: MemoryTrace, one: Stored) -> frozenset[Key]:
+    """The regions whose checkpointing, of all of them, frees a storage once they have run; none if it stays or is gone anyway.
+
+    A region must have made and saved it, and nobody else may need it: what is saved outside of regions stays, and what is
+    passed to another region is kept by that one.
+    """
+    regions = frozenset(key for key in one.saved_by if key is not None)
+    if one.maker not in regions or None in one.saved_by or one.passed_to or one.died <= _end(trace, regions):
+        return frozenset()
+    return regions
+
+
+def _end(trace: MemoryTrace, regions: Set[Key]) -> int:
+    return max(trace.regions[key].end for key in regions)
+
+
 def _freed(trace: MemoryTrace, member: Member) -> Iterator[Change]:
-    """What a region made and saved, and nobody else needs: what is passed to another region is kept by that one."""
     for one in trace.stored:
-        regions = {key for key in one.saved_by if key is not None}
-        if one.maker not in regions or None in one.saved_by or one.passed_to or one.maker is None:
-            continue
-        end = max(trace.regions[key].end for key in regions)
-        asked = min(trace.regions[key].asked for key in regions)
-        if one.died > end and asked > end:
-            yield Change(("all", frozenset(member[key] for key in regions)), -one.size, end, min(asked, one.died))
+        if regions := freed_with(trace, one):
+            end = _end(trace, regions)
+            asked = min(trace.regions[key].asked for key in regions)
+            if asked > end:
+                yield Change(("all", frozenset(member[key] for key in regions)), -one.size, end, min(asked, one.died))
 
 
 def _kept(trace: MemoryTrace, member: Member) -> Iterator[Change]:

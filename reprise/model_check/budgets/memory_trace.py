@@ -32,7 +32,6 @@ class Stored:
 
     size: int
     maker: Key | None
-    born: int
     died: int = FOREVER
     saved_by: set[Key | None] = field(default_factory=set)
     passed_to: set[Key] = field(default_factory=set)
@@ -87,7 +86,7 @@ class MemoryTrace(TorchDispatchMode):
     def _note_made(self, result: Any) -> None:
         for storage in storages(result):
             if storage not in self._known:
-                self._known[storage] = one = Stored(storage.nbytes(), _outermost(), len(self.alive))
+                self._known[storage] = one = Stored(storage.nbytes(), _outermost())
                 self.stored.append(one)
                 self._now += one.size
                 weakref.finalize(storage, self._freed, one)

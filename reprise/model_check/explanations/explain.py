@@ -1,6 +1,6 @@
 """Where a recomputation first differs from its forward, or a plain run from another: the operator, and what changed its inputs.
 
-Regions are left out until the smallest set that still goes wrong is left.
+Regions are left out as long as what is left still goes wrong in the same way.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
+NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
+SAME_AGAIN = (
+    "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
+    "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
+)
 
 
 @dataclass(frozen=True)
@@ -66,28 +71,29 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
 
 
 def explain_divergence(
-    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None
+    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None, error: str = ""
 ) -> tuple[str, ...]:
     """Lines that name a smallest set of regions that still goes wrong, and where its recomputations differ from forward.
 
-    ``compared`` has what diverges; None if the implementation raised an error.
+    ``compared`` has what diverges: a set goes wrong if some of that diverges again. It is None if the implementation raised
+    an error, told as ``error``: a set goes wrong if it raises one of the same type, or of any type if ``error`` is empty.
     """
-    places = compared.distances.keys() if compared else frozenset()
 
     def shows(some: list[Key]) -> bool:
         try:
             seen = run(setting, checkpoint, only=frozenset(some))
         except BuildFails:
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, it is wrong
-            return True
-        beyond = plain.beyond(compare_runs(plain.first, seen))
-        return bool(beyond & places if places else beyond)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, its type is compared
+            return compared is None and error.partition(":")[0] in ("", type(raised).__name__)
+        return compared is not None and bool(plain.beyond(compare_runs(plain.first, seen)) & compared.distances.keys())
 
-    smallest = shrink([one.key for one in plain.first.regions], shows)
+    found, is_smallest = shrink([one.key for one in plain.first.regions], shows)
     names = _names(plain.first)
-    told = f"smallest set of regions that shows it: {', '.join(names[key] for key in smallest)}"
-    return told, *_recomputations(setting, checkpoint, names, smallest)
+    told = "smallest set of regions that shows it"
+    if not is_smallest:
+        told = f"set of {len(found)} regions that shows it, perhaps not the smallest, since no more than {TRIES} runs are made"
+    return f"{told}: {', '.join(names[key] for key in found)}", *_recomputations(setting, checkpoint, names, found)
 
 
 def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: Run) -> tuple[str, ...]:
@@ -107,25 +113,23 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
         for (key, number), again in recording.runs.items()
         if number > 0 and (difference := first_difference(recording.runs.get((key, 0), []), again))
     ]
-    changes = [*_changed_inputs(recording, names, keys)]
-    ended = [*_ended_early(recording, names)]
+    ended_by = f"ended by {error}"
+    is_again = any(number for _, number in recording.runs)
     if found:
         difference, key, number = min(found, key=lambda one: one[0].second.time)
         yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
         yield from difference.lines
         yield from _writers(recording, difference)
-    elif error:
-        yield from ended
-        yield from changes
+        if error:
+            yield ended_by
+        return
     if error:
-        yield f"ended by {error}"
-    if not error and not any(number for _, number in recording.runs):
-        yield "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
-    elif not found and not (error and (changes or ended)):
-        yield (
-            "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
-            "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
-        )
+        reasons = [*_ended_early(recording, names), *_changed_inputs(recording, names, keys)]
+        yield from [*reasons, ended_by]
+        if is_again and not reasons:
+            yield SAME_AGAIN
+        return
+    yield SAME_AGAIN if is_again else NOTHING_AGAIN
 
 
 def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:
@@ -174,19 +178,25 @@ def _changed_inputs(recording: Recording, names: Mapping[Key, str], keys: Sequen
 
 
 def explain_spread(setting: Setting) -> tuple[str, ...]:
-    """Lines that say where two plain runs first differ."""
-    first = record(setting, None)[0]
+    """Lines that say where two plain runs first differ, and that an error ended a recorded one, if so."""
+    first, error_of_first = record(setting, None)
+    errors = [error_of_first]
     for _ in range(RECORDINGS - 1):
-        other = record(setting, None)[0]
+        other, error = record(setting, None)
+        errors.append(error)
         found = [
             (difference, key)
-            for key, number in first.runs
-            if (difference := _either_way(first.runs[key, number], other.runs.get((key, number), [])))
+            for key, number in {**first.runs, **other.runs}
+            if (difference := _either_way(first.runs.get((key, number), []), other.runs.get((key, number), [])))
         ]
         if found:
             difference, key = min(found, key=lambda one: (one[0].first or one[0].second).time)
-            where = f"in region {first.names[key]}" if key else "outside of regions"
-            return f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines)
+            where = f"in region {({**first.names, **other.names})[key]}" if key else "outside of regions"
+            ended = [f"  an error ended one of them: {one}" for one in (error or error_of_first,) if one]
+            return f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines), *ended
+    if failed := [one for one in errors if one]:
+        told = f"where plain runs first differ cannot be told: {len(failed)} of {RECORDINGS} that were recorded failed, "
+        return (f"{told}and were the same until then: {failed[0]}",)
     return (f"{RECORDINGS} plain runs, recorded operator by operator, were the same",)
 
 
@@ -194,17 +204,24 @@ def _either_way(one: Sequence[Operator], other: Sequence[Operator]) -> Differenc
     return first_difference(one, other, OF_PLAIN) or first_difference(other, one, OF_PLAIN)
 
 
-def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> list[Key]:
-    """A smallest set of keys that still shows it: without any one of them it does not, unless there were too few TRIES."""
+def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> tuple[list[Key], bool]:
+    """Keys that still show it, and whether they are known to be a smallest set, which does not show it without any one of them.
+
+    That is not known if TRIES ran out.
+    """
     tries = iter(range(TRIES))
-    size = len(keys) // 2
-    while size:
-        start = 0
-        while start < len(keys):
-            rest = keys[:start] + keys[start + size :]
-            if rest and next(tries, None) is not None and shows(rest):
-                keys = rest
-            else:
-                start += size
-        size //= 2
-    return keys
+    size = len(keys) // 2 or 1
+    start = needed = 0  # so many keys before start cannot be left out, as the others are now
+    while len(keys) > 1 and (size > 1 or needed < len(keys)):
+        rest = keys[:start] + keys[start + size :]
+        if rest and next(tries, None) is None:
+            return keys, False
+        if rest and shows(rest):
+            keys, needed = rest, 0
+        else:
+            start, needed = start + size, needed + size
+        if start >= len(keys):
+            start = 0
+            if size > 1:
+                size, needed = size // 2, 0
+    return keys, True

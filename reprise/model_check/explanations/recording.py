@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from reprise.model_check import errors, regions
 from reprise.model_check.comparison import digest, tensor_metadata
-from reprise.model_check.errors import BuildFails, OwnWork
+from reprise.model_check.errors import BuildFails, OwnWork, PlainFails
 from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 
@@ -244,6 +244,6 @@ def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key]
     except BuildFails:
         raise
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is returned
-        error = errors.told(raised).splitlines()[0]
+        error = (str(raised) if isinstance(raised, PlainFails) else errors.told(raised)).splitlines()[0]
     made[-1].own.raise_failure()
     return made[-1], error

@@ -384,7 +384,7 @@ def test_a_package_that_is_missing_is_named(package: str) -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     told = ran.stderr.splitlines()[-1]  # torch warns of numpy
     assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
-    assert told.startswith(f"reprise check needs the package {package}, which this Python lacks: ")
+    assert told.startswith(f"reprise check: it needs the package {package}, which this Python lacks: ")
 
 
 def test_an_interrupt_while_torch_is_imported_is_told_in_a_line(tmp_path: Path) -> None:

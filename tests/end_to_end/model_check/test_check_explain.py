@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import random
 import re
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import recording
@@ -242,6 +244,36 @@ def test_noise_outside_of_regions_is_named_there() -> None:
     report = check(noisy, impl="nested", steps=1)
     assert report.spread_explanation[0] == "two plain runs first differ outside of regions:"
     assert "aten.mul.Tensor is called with " in report.spread_explanation[1]
+
+
+def noisy_unless_recorded(_: Any, x: torch.Tensor) -> torch.Tensor:
+    if _get_current_dispatch_mode_stack():
+        raise KeyError("not under a mode")
+    return x * NOISE.random()
+
+
+def test_plain_runs_that_fail_as_they_are_recorded_are_not_called_the_same() -> None:
+    (told,) = check(built(noisy_unless_recorded), impl="nested", steps=1).spread_explanation
+    line = noisy_unless_recorded.__code__.co_firstlineno + 2
+    assert told == (
+        "where plain runs first differ cannot be told: 8 of 8 that were recorded failed, and were the same until then: "
+        f"the model fails without checkpointing while it is measured at {__file__}:{line}: KeyError: 'not under a mode'"
+    )
+
+
+def test_an_error_that_ends_one_plain_run_and_not_another_is_named() -> None:
+    turns = itertools.count()
+
+    def fails_at_times(_: Any, x: torch.Tensor) -> torch.Tensor:
+        if any(isinstance(one, recording.Recording) for one in _get_current_dispatch_mode_stack()) and next(turns) % 2:
+            raise KeyError("at times")
+        return x * NOISE.random()
+
+    lines = check(built(fails_at_times), impl="nested", steps=1).spread_explanation
+    assert lines[0] == "two plain runs first differ in region layers.1:"
+    assert "aten.mul.Tensor runs in another alone" in lines[1]
+    assert lines[-1].startswith("  an error ended one of them: ")
+    assert lines[-1].endswith("KeyError: 'at times'")
 
 
 def replaced() -> Any:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from impls import Implementation
 from reprise.model_check import metering
 from reprise.model_check.checking import check
 from reprise.model_check.report import Report
@@ -87,6 +93,133 @@ def test_what_a_module_stores_is_warned_of_if_its_recomputation_reads_it(use: An
     assert report.results[0].verdict == ("diverges" if kinds else "agrees")
     assert {*warned(report)} >= kinds
     assert kinds or not warned(report)
+
+
+def drawn_of_python(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * random.random()
+
+
+def drawn_of_numpy(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * float(np.random.rand())
+
+
+def hooked(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.linear.register_forward_hook(lambda *_: None)
+    return x
+
+
+def hooked_once(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x if self.linear._forward_hooks else hooked(self, x)
+
+
+def replaying(function: Callable[..., Any], *args: Any) -> Any:
+    """A checkpoint that puts back Python's and numpy's random numbers for the recomputation."""
+    states = random.getstate(), np.random.get_state()
+    runs = itertools.count()
+
+    def replayed(*args: Any) -> Any:
+        if next(runs) == 0:
+            return function(*args)
+        before = random.getstate(), np.random.get_state()
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        try:
+            return function(*args)
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+    return checkpoint(replayed, *args, use_reentrant=False)
+
+
+def recomputing_nothing(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+REPLAYED = [
+    (drawn_of_python, replaying),
+    (drawn_of_numpy, replaying),
+    (drawn_of_python, recomputing_nothing),
+    (drawn_of_numpy, recomputing_nothing),
+    (hooked, recomputing_nothing),
+]
+
+
+@pytest.mark.parametrize(("after", "function"), REPLAYED)
+def test_what_no_recomputation_does_otherwise_is_not_warned_of(after: Block, function: Callable[..., Any]) -> None:
+    one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=function)
+    report = check(built(after), impl=one, steps=1)
+    assert report.agrees
+    assert warned(report) == {}
+
+
+@pytest.mark.parametrize("after", [hooked, hooked_once])
+@pytest.mark.parametrize("impl", ["torch-nonreentrant", "torch-reentrant", "nested"])
+def test_hooks_that_a_recomputation_registers_or_finds_are_warned_of(impl: str, after: Block) -> None:
+    assert warned(check(built(after), impl=impl, steps=1)) == {"hooks": ["layers.1"]}
+
+
+@pytest.mark.parametrize("impl", ["torch-nonreentrant", "nested"])
+def test_numbers_that_the_recomputation_alone_draws_are_warned_of(impl: str) -> None:
+    def drawn_again(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * random.random() if torch._C._current_graph_task_id() != -1 else x * 1.0
+
+    assert warned(check(built(drawn_again), impl=impl, steps=1)) == {"Python's random numbers": ["layers.1"]}
+
+
+SPACE = SimpleNamespace(scale=torch.ones(()))
+MODULE: Any = nn.Module()
+MODULE.scale = torch.ones(())
+
+
+def scaled_by_a_space(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * SPACE.scale
+
+
+def scaled_by_a_module(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * MODULE.scale
+
+
+def changing(after: Block, holder: Any) -> Any:
+    """A model and inputs; the holder's tensor changes once the layers have run."""
+    model, x = built(after)()
+    holder.scale.fill_(1)
+    model.last.register_forward_hook(lambda *_: [holder.scale.data.fill_(3)].clear())
+    return model, x
+
+
+HOLDERS = [(scaled_by_a_space, SPACE, "global SPACE.scale"), (scaled_by_a_module, MODULE, "Module.scale")]
+
+
+@pytest.mark.parametrize(("after", "holder", "place"), HOLDERS)
+def test_a_tensor_of_a_global_object_that_changes_before_backward_is_warned_of(after: Block, holder: Any, place: str) -> None:
+    report = check(lambda: changing(after, holder), impl=IMPL, steps=1)
+    assert report.results[0].verdict == "diverges"
+    assert warned(report) == {"outside tensors": [place]}
+
+
+class ByPartial(nn.Module):
+    """One layer; its region is a partial with two tensors, the first of which changes before backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        one, other = torch.ones(8), torch.ones(8)
+        x = checkpoint(functools.partial(combined, one, other), self.layer(x), use_reentrant=False)
+        one.data.fill_(3)
+        return x
+
+
+def combined(one: torch.Tensor, other: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (x * one + other).sin()
+
+
+def test_each_tensor_that_a_partial_holds_is_looked_at() -> None:
+    report = check(lambda: (ByPartial(), torch.randn(4, 8)), impl=IMPL, steps=1)
+    assert report.results[0].verdict == "diverges"
+    assert warned(report) == {"outside tensors": ["combined(argument 0)"]}
 
 
 class Unused(Model):

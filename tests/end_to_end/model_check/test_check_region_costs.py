@@ -1,0 +1,86 @@
+"""reprise check --budget: what is said of each region, and of all of them, is measured with these and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import impls
+from impls import Implementation
+from reprise.model_check.budgets.choice import Planner
+from reprise.model_check.metering import Observations, measure
+from reprise.model_check.plain_runs import PlainRuns
+from reprise.model_check.run import Setting
+
+
+def checkpointed(layer: Callable[..., Any], x: torch.Tensor) -> Any:
+    return checkpoint(layer, x, use_reentrant=False)
+
+
+class Chain(nn.Module):
+    """Layers of which each is a region."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpointed(layer, x)
+        return x
+
+
+def block(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 16))
+
+
+def planner(build: Callable[[], Any]) -> Planner:
+    setting = Setting(build, steps=1)
+    return Planner.measured(setting, PlainRuns.begun(setting, lambda _: None), lambda _: None)
+
+
+def build_nested() -> Any:
+    return Chain(block(32), Chain(block(64), block(64)), block(32)), torch.randn(128, 16)
+
+
+def test_all_regions_are_the_outermost_ones_in_flops_and_in_time() -> None:
+    through = list[str]()
+
+    def noting(function: Any, *args: Any) -> Any:
+        through.append(function.__name__)
+        return impls.find("nested").checkpoint(function, *args)
+
+    one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=noting)
+    planner(build_nested).choose(one, "95%")
+    assert {*through} == {"layers.0", "layers.1", "layers.2"}
+
+
+def ending_with_what_it_saves() -> nn.Module:
+    """A layer whose result it saves itself."""
+    return nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+
+
+def test_what_another_region_is_passed_or_the_loss_saves_is_not_freed_by_checkpointing() -> None:
+    """The first layer's result is passed to the second, and that one's is saved by the loss, too."""
+
+    def build() -> Any:
+        model, x = Chain(ending_with_what_it_saves(), ending_with_what_it_saves()), torch.randn(128, 16)
+        return model, lambda model: model(x).square().sum()
+
+    assert [one.kept_bytes for one in planner(build).region_costs()] == [0, 0]
+
+
+def test_what_a_region_keeps_is_what_its_checkpointing_frees_after_forward() -> None:
+    def build() -> Any:
+        return Chain(block(32), ending_with_what_it_saves(), block(64)), torch.randn(128, 16)
+
+    one = planner(build)
+    plain = measure(one.setting, None, Observations())[0].kept_bytes
+    nested = impls.find("nested").checkpoint
+    for place, costs in enumerate(one.region_costs()):
+        kept, _ = measure(one.setting, nested, Observations(), only=frozenset({(place,)}))
+        assert costs.kept_bytes == plain - kept.kept_bytes

@@ -1,0 +1,116 @@
+"""reprise check --explain: the set of regions that it names goes wrong as all of them do, and none of it can be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from impls import Implementation
+from reprise.model_check import regions
+from reprise.model_check.checking import check
+from reprise.model_check.explanations import explain
+from reprise.model_check.explanations.explain import TRIES, explain_divergence, shrink
+from reprise.model_check.plain_runs import PlainRuns
+from reprise.model_check.regions import Key
+from reprise.model_check.run import Setting
+from tests.support.checked_models import built
+
+build = built()
+
+
+def keys(count: int) -> list[Key]:
+    return [(number,) for number in range(count)]
+
+
+def needing(needed: Set[Key]) -> tuple[Callable[[list[Key]], bool], list[int]]:
+    """Whether a set has all keys that are needed, and the sizes of the sets that were tried."""
+    tried: list[int] = []
+
+    def shows(some: list[Key]) -> bool:
+        tried.append(len(some))
+        return needed <= {*some}
+
+    return shows, tried
+
+
+def test_a_set_of_which_too_few_runs_were_made_is_not_called_the_smallest() -> None:
+    shows, tried = needing({*keys(70)})
+    found, is_smallest = shrink(keys(100), shows)
+    assert len(found) > 70
+    assert not is_smallest
+    assert len(tried) == TRIES
+
+
+@given(st.sets(st.sampled_from(keys(12)), min_size=1))
+def test_what_is_called_the_smallest_set_is_what_is_needed(needed: set[Key]) -> None:
+    shows, _ = needing(needed)
+    assert shrink(keys(12), shows) == (sorted(needed), True)
+
+
+def test_a_key_that_can_be_left_out_once_others_are_is_left_out() -> None:
+    """The first can be left out without the last alone."""
+
+    def shows(some: list[Key]) -> bool:
+        return {(1,), (2,)} <= {*some} and ((0,) in some or (3,) not in some)
+
+    assert shrink(keys(4), shows) == ([(1,), (2,)], True)
+
+
+def is_with_the_second() -> bool:
+    only = regions._active[-1].only
+    return only is None or (1,) in only
+
+
+def diverging_with_the_second(function: Any, *args: Any) -> Any:
+    """Changes the second region, and fails without it."""
+    if not is_with_the_second():
+        raise KeyError("of another kind")
+    return function(*args) * (2 if function.__name__ == "layers.1" else 1)
+
+
+def failing_with_the_second(function: Any, *args: Any) -> Any:
+    """Fails in the second region, and changes all others without it."""
+    if function.__name__ == "layers.1":
+        raise ValueError("sought")
+    return function(*args) * (1 if is_with_the_second() else 2)
+
+
+def failing_otherwise_without_the_second(function: Any, *args: Any) -> Any:
+    raise ValueError("sought") if is_with_the_second() else KeyError("of another kind")
+
+
+@pytest.mark.parametrize("fault", [diverging_with_the_second, failing_with_the_second])
+def test_an_error_is_not_taken_for_a_divergence_nor_a_divergence_for_an_error(fault: Callable[..., Any]) -> None:
+    one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=fault)
+    (result,) = check(build, impl=one, steps=1, explain=True).results
+    assert result.explanation[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert "," not in result.explanation[0]
+
+
+def test_of_an_error_in_forward_nothing_is_said_about_recomputations() -> None:
+    setting = Setting(build, steps=1)
+    plain = PlainRuns.begun(setting, lambda _: None)
+    lines = explain_divergence(setting, failing_with_the_second, plain, None)
+    assert lines[1:] == ("ended by ValueError: sought",)
+
+
+def test_an_error_of_another_type_is_not_taken_for_the_one_that_is_explained() -> None:
+    setting = Setting(build, steps=1)
+    plain = PlainRuns.begun(setting, lambda _: None)
+    first, *_ = explain_divergence(setting, failing_otherwise_without_the_second, plain, None, "ValueError: sought")
+    assert first.startswith("smallest set of regions that shows it: layers.1 (")
+    assert "," not in first
+
+
+def test_a_set_that_may_not_be_the_smallest_is_told_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Implementation(
+        "own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=diverging_with_the_second
+    )
+    monkeypatch.setattr(explain, "TRIES", 1)
+    (result,) = check(build, impl=one, steps=1, explain=True).results
+    told = "set of 2 regions that shows it, perhaps not the smallest, since no more than 1 runs are made: layers.1 ("
+    assert result.explanation[0].startswith(told)
