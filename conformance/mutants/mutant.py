@@ -52,14 +52,25 @@ UNBREAKABLE = {
             "outputs_that_their_own_region_reaches_are_freed",
             "arguments_overwritten_with_the_output_are_freed",
             "what_a_function_detaches_is_freed",
+            "gradients_are_no_weights",
+            "a_saved_leaf_is_itself",
         ),
         "nested is declared to diverge here, so no fault changes the verdict",
     ),
     "weights_cached_around_forward": "nested is declared to diverge here, so no fault changes the verdict",
     "a_buffer_that_is_changed_through_numpy": "offload is declared to diverge here, so no fault changes the verdict",
     **dict.fromkeys(
-        ("a_buffer_that_a_module_returns_is_the_buffer", "what_a_module_keeps_is_of_the_whole_batch"),
+        (
+            "a_buffer_that_a_module_returns_is_the_buffer",
+            "what_a_module_keeps_is_of_the_whole_batch",
+            "gradients_of_offloaded_models_are_no_weights",
+            "a_saved_leaf_of_an_offloaded_model_is_itself",
+        ),
         "offload is declared to diverge here, so no fault changes the verdict",
+    ),
+    **dict.fromkeys(
+        ("gradients_under_hooks_are_no_weights", "a_saved_leaf_is_itself_under_hooks"),
+        "graph is declared to diverge here, so no fault changes the verdict",
     ),
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
     **dict.fromkeys(
