@@ -28,18 +28,24 @@ SAME_AGAIN = (
 
 @dataclass(frozen=True)
 class Difference:
-    """The first operators that differ between two runs; ``changed`` are the inputs of which another value was read."""
+    """The first operators that differ between two runs; ``changed`` are the inputs of which another value was read.
+
+    One is None if the other runs in its run alone, at the end.
+    """
 
     first: Operator | None
-    second: Operator
+    second: Operator | None
     lines: tuple[str, ...]
     changed: tuple[int, ...] = ()
 
 
 def first_difference(
-    one: Sequence[Operator], other: Sequence[Operator], runs: tuple[str, str] = IN_REGION
+    one: Sequence[Operator], other: Sequence[Operator], runs: tuple[str, str] = IN_REGION, *, both_ended: bool
 ) -> Difference | None:
-    """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none."""
+    """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none.
+
+    If ``both_ended`` by themselves, the first that ``other`` lacks at its end is one, too: what is stopped has fewer anyway.
+    """
     for number, (first, second) in enumerate(zip(one, other, strict=False)):
         if (found := _difference(first, second, runs)) is None:
             continue
@@ -49,8 +55,16 @@ def first_difference(
         return Difference(first, second, (f"{place}: {told}", *where), changed)
     if len(other) > len(one):
         extra = other[len(one)]
-        return Difference(None, extra, (f"operator {len(one)}: {extra.name} runs {runs[1]} alone", f"  at {extra.line}"))
+        return Difference(None, extra, _alone(len(one), extra, runs[1]))
+    if both_ended and len(one) > len(other):
+        missing = one[len(other)]
+        return Difference(missing, None, _alone(len(other), missing, runs[0]))
     return None
+
+
+def _alone(number: int, operator: Operator, run: str) -> tuple[str, str]:
+    place = f"operator {number}, in module {operator.module or 'unknown'}"
+    return f"{place}: {operator.name} runs {run} alone", f"  at {operator.line}"
 
 
 def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[str, tuple[int, ...]] | None:
@@ -110,13 +124,13 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
     recording, error = record(setting, checkpoint, frozenset(keys))
     found = [
         (difference, key, number)
-        for (key, number), again in recording.runs.items()
-        if number > 0 and (difference := first_difference(recording.runs.get((key, 0), []), again))
+        for key, number in {**recording.runs, **recording.finished}
+        if number > 0 and (difference := _difference_again(recording, key, number))
     ]
     ended_by = f"ended by {error}"
-    is_again = any(number for _, number in recording.runs)
+    is_again = any(number for _, number in {**recording.runs, **recording.finished})
     if found:
-        difference, key, number = min(found, key=lambda one: one[0].second.time)
+        difference, key, number = min(found, key=lambda one: _time_of(recording, *one))
         yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
         yield from difference.lines
         yield from _writers(recording, difference)
@@ -130,6 +144,17 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
             yield SAME_AGAIN
         return
     yield SAME_AGAIN if is_again else NOTHING_AGAIN
+
+
+def _difference_again(recording: Recording, key: Key, number: int) -> Difference | None:
+    """Where a recomputation first differs from forward; one that was stopped does not differ by what it had yet to run."""
+    both_ended = {(key, 0), (key, number)} <= recording.finished.keys()
+    runs = recording.runs
+    return first_difference(runs.get((key, 0), []), runs.get((key, number), []), both_ended=both_ended)
+
+
+def _time_of(recording: Recording, difference: Difference, key: Key, number: int) -> int:
+    return difference.second.time if difference.second else recording.finished[key, number]
 
 
 def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:
@@ -149,7 +174,7 @@ def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str
 
 def _writers(recording: Recording, difference: Difference) -> Iterator[str]:
     """What wrote the inputs of which the recomputation reads other values."""
-    if difference.first is None:
+    if difference.first is None or difference.second is None:
         return
     for i in difference.changed:
         one, other = difference.first.storages[i], difference.second.storages[i]
@@ -187,10 +212,10 @@ def explain_spread(setting: Setting) -> tuple[str, ...]:
         found = [
             (difference, key)
             for key, number in {**first.runs, **other.runs}
-            if (difference := _either_way(first.runs.get((key, number), []), other.runs.get((key, number), [])))
+            if (difference := _between(first.runs.get((key, number), []), other.runs.get((key, number), [])))
         ]
         if found:
-            difference, key = min(found, key=lambda one: (one[0].first or one[0].second).time)
+            difference, key = min(found, key=lambda one: min(side.time for side in (one[0].first, one[0].second) if side))
             where = f"in region {({**first.names, **other.names})[key]}" if key else "outside of regions"
             ended = [f"  an error ended one of them: {one}" for one in (error or error_of_first,) if one]
             return f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines), *ended
@@ -200,8 +225,8 @@ def explain_spread(setting: Setting) -> tuple[str, ...]:
     return (f"{RECORDINGS} plain runs, recorded operator by operator, were the same",)
 
 
-def _either_way(one: Sequence[Operator], other: Sequence[Operator]) -> Difference | None:
-    return first_difference(one, other, OF_PLAIN) or first_difference(other, one, OF_PLAIN)
+def _between(one: Sequence[Operator], other: Sequence[Operator]) -> Difference | None:
+    return first_difference(one, other, OF_PLAIN, both_ended=True)
 
 
 def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> tuple[list[Key], bool]:

@@ -82,6 +82,7 @@ class Recording(TorchDispatchMode):
     """The operators of each run of each region; those outside of regions have an empty key and number 0.
 
     Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and since when.
+    ``finished`` has when runs came to their end by themselves.
     ``ended`` is the last run that an exception ended: an error, or how an implementation stops a recomputation early.
     With an error of its ``own``, nothing is recorded any more.
     """
@@ -92,6 +93,7 @@ class Recording(TorchDispatchMode):
     inputs: dict[Key, tuple[int, dict[StorageWeakRef, str]]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     unwritten: set[StorageWeakRef] = field(default_factory=set)
+    finished: dict[RunOf, int] = field(default_factory=dict)
     ended: Ended | None = None
     own: OwnWork = field(default_factory=OwnWork)
     time: int = 0
@@ -159,6 +161,8 @@ class Recording(TorchDispatchMode):
                 line = errors.place(error).removeprefix(" at ") or one.region.line
                 self.ended = Ended(self.time, (key, one.number), line)
             raise
+        with self.own:
+            self.finished[key, one.number] = self.time
 
     def writes_to(self, storage: StorageWeakRef, since: int, until: int | None = None) -> list[Write]:
         """The operators that wrote a storage from time ``since`` on, and before ``until`` if that is given."""

@@ -15,11 +15,13 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import recording
+from reprise.model_check.explanations.explain import SAME_AGAIN
 from reprise.model_check.report import Result
 from tests.support import checked_models
-from tests.support.checked_models import Block, Model, built
+from tests.support.checked_models import Block, Model, bound_early, built
 
 NOISE = random.Random(5)  # which no seed of the check reaches
 
@@ -271,7 +273,7 @@ def test_an_error_that_ends_one_plain_run_and_not_another_is_named() -> None:
 
     lines = check(built(fails_at_times), impl="nested", steps=1).spread_explanation
     assert lines[0] == "two plain runs first differ in region layers.1:"
-    assert "aten.mul.Tensor runs in another alone" in lines[1]
+    assert "aten.mul.Tensor runs in one run alone" in lines[1]
     assert lines[-1].startswith("  an error ended one of them: ")
     assert lines[-1].endswith("KeyError: 'at times'")
 
@@ -301,6 +303,56 @@ def test_where_an_implementation_ends_a_recomputation_is_named_though_the_operat
     assert not any("what it did in forward" in line for line in result.explanation)
     (warned,) = result.warnings
     assert (warned.kind, warned.places[0].partition(" (")[0]) == ("outside tensors", "layers.1.kept[0]")
+
+
+class Shortened(nn.Module):
+    """Its last operator runs in forward alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.turns = nn.Linear(8, 8), itertools.count()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x).tanh()
+        return x.exp() if next(self.turns) == 0 else x
+
+
+@pytest.mark.parametrize("impl", ["torch-reentrant", "torch-nonreentrant", "nested"])
+def test_an_operator_that_the_recomputation_lacks_at_its_end_is_named(impl: str) -> None:
+    def made() -> Any:
+        model, x = built()()
+        model.layers[1] = Shortened()
+        return model, x
+
+    lines = explained(made, impl=impl).explanation
+    assert re.fullmatch(rf"region layers\.1 \({HERE}:\d+\), recomputation 1:", lines[1])
+    assert re.fullmatch(r"operator \d+, in module layers\.1: aten\.exp\.default runs in forward alone", lines[2])
+    assert lines[3] == f"  at {__file__}:{line_of('return x.exp() if next(self.turns) == 0 else x')}"
+
+
+class Adding(nn.Linear):
+    """Its last operator saves nothing, so a recomputation may be stopped before it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).exp() + 1
+
+
+def doubling(function: Any, *args: Any) -> Any:
+    value = bound_early(function, *args, use_reentrant=False)
+    value.register_hook(lambda gradient: gradient * 2)
+    return value
+
+
+def test_a_recomputation_that_was_stopped_lacks_nothing() -> None:
+    def made() -> Any:
+        model, x = built()()
+        model.layers = nn.ModuleList(Adding(8, 8) for _ in range(2))
+        return model, x
+
+    own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=doubling)
+    (result,) = check(made, impl=own, explain=True, steps=1).results
+    assert result.verdict == "diverges"
+    assert result.explanation[-1] == SAME_AGAIN
 
 
 def test_a_line_of_a_region_of_pytorchs_code_alone_is_that_of_its_call() -> None:
