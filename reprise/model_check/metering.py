@@ -1,7 +1,8 @@
 """What a step costs, and what goes wrong when its regions run again; both are measured in a run of their own.
 
 Bytes are those of storages that operators made in the step, after forward and at the peak; on an accelerator, those that the
-allocator counts, if it does. FLOPs are counted by the formulas of ``torch.utils.flop_counter``.
+allocator counts, if it does. Only the storages of dense tensors count. FLOPs are counted by the formulas of
+``torch.utils.flop_counter``.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class _StepMeter(TorchDispatchMode):
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
         self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         with self.own:
-            for tensor in (*model.parameters(), *model.buffers()):
-                self.known[tensor.untyped_storage()] = 0
+            for storage in storages((*model.parameters(), *model.buffers())):
+                self.known[storage] = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

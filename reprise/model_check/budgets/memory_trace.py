@@ -63,8 +63,8 @@ class MemoryTrace(TorchDispatchMode):
     def __post_init__(self) -> None:
         super().__init__()
         with self.own:
-            for tensor in (*self.model.parameters(), *self.model.buffers()):
-                self._known[tensor.untyped_storage()] = None
+            for storage in storages((*self.model.parameters(), *self.model.buffers())):
+                self._known[storage] = None
 
     @property
     def time(self) -> int:

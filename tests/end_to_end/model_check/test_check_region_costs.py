@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import impls
 from impls import Implementation
 from reprise.model_check.budgets.choice import Planner
+from reprise.model_check.checking import check
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import PlainRuns
 from reprise.model_check.run import Setting
@@ -84,3 +85,30 @@ def test_what_a_region_keeps_is_what_its_checkpointing_frees_after_forward() -> 
     for place, costs in enumerate(one.region_costs()):
         kept, _ = measure(one.setting, nested, Observations(), only=frozenset({(place,)}))
         assert costs.kept_bytes == plain - kept.kept_bytes
+
+
+class Graph(nn.Module):
+    """Layers of a graph network: the adjacency is a sparse buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(nn.Linear(16, 16) for _ in range(3)), nn.BatchNorm1d(16)
+        self.register_buffer("adjacency", torch.eye(8).to_sparse())
+
+    def layer(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.sparse.mm(self.get_buffer("adjacency"), self.norm(layer(x)).tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(self.layer, layer, x, use_reentrant=False)
+        return x
+
+
+def test_a_sparse_buffer_has_no_storage_and_leaves_figures_warnings_and_a_budget() -> None:
+    report = check(lambda: (Graph(), torch.randn(8, 16)), impl="nested", steps=1, budget="90%")
+    (result,) = report.results
+    assert report.plain is not None
+    assert result.costs is not None
+    assert result.costs.kept_bytes < report.plain.kept_bytes
+    assert [one.kind for one in result.warnings] == ["buffers"]
+    assert result.choice is not None
