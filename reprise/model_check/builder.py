@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -57,9 +58,12 @@ def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subj
         raise
     except BaseException as error:
         raise BuildFails(error) from error
+    _close(made)
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise NotAccepted(f"build() returned {_described(made)}; {ACCEPTED}")
     model, second = made
+    if device is not None and device.type == "meta":
+        raise NotAccepted(f"device is {device.type!r}, whose tensors have no values to compare")
     if device is not None:
         model.to(device)
     if isinstance(second, torch.Tensor | tuple | list | Mapping):
@@ -68,6 +72,12 @@ def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subj
     if not callable(second):
         raise NotAccepted(f"build() returned (model, {_described(second)}); {ACCEPTED}")
     return Subject(model, lambda: _scalar(second(model)))
+
+
+def _close(made: Any) -> None:
+    """Close a coroutine, which is not accepted: Python warns of one that nobody awaited."""
+    if inspect.iscoroutine(made):
+        made.close()
 
 
 def _described(made: Any) -> str:
@@ -88,6 +98,7 @@ def _called(model: nn.Module, inputs: Any) -> Any:
 
 
 def _scalar(value: Any) -> torch.Tensor:
+    _close(value)
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
         shape = f" of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, torch.Tensor) else ""
         raise NoLoss(f"loss(model) returned {_described(value)}{shape}")

@@ -95,7 +95,7 @@ def _report(options: argparse.Namespace) -> Report | int:
             progress=lambda told: print(f"... {told}", file=sys.stderr, flush=True),
         )
     except BAD_INPUT as error:
-        return _invalid(str(error))
+        return _invalid(" ".join(line for part in str(error).splitlines() if (line := part.strip())))
 
 
 def _written(report: Report, path: Path | None) -> int:

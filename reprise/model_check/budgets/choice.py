@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ Budget = int | str
 TRIES = 4  # choices that are executed, each with a lower limit, while the executed peak exceeds the budget
 ROUNDS = 3  # of what is timed
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_TOO_LARGE = f"budget is too large: more than {sys.maxsize:,} bytes, or as much in percent"
 _GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
 
 
@@ -69,13 +71,17 @@ class OverBudget(ValueError):
 
 
 def parse_budget(given: Budget, plain_peak: int) -> int:
-    """A budget in bytes. Raises ValueError for what is neither bytes nor a share of plain's peak."""
+    """A budget in bytes. Raises ValueError for what is neither bytes nor a share of plain's peak, or is too large."""
+    if isinstance(given, int) and given > sys.maxsize:  # which str may refuse
+        raise ValueError(_TOO_LARGE)
     found = _GIVEN.fullmatch(str(given).strip())
     if isinstance(given, bool) or found is None:
         raise ValueError(
             f"budget is {given!r}; accepted are bytes, such as 500000 or '1.5 GiB', and a share of plain's peak: '60%'"
         )
     number, unit = float(found["number"]), found["unit"]
+    if number * UNITS.get(unit, 1) > sys.maxsize:
+        raise ValueError(_TOO_LARGE)
     return int(plain_peak * number / 100 if unit == "%" else number * UNITS[unit])
 
 

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,21 @@ def detached() -> Any:
     return nn.Sequential(nn.Linear(1, 1)), lambda model: model(torch.ones(1)).detach()
 
 
+def failing_in_lines() -> Any:
+    raise ValueError("one line\n\n  another\n")
+
+
+async def awaited() -> Any:
+    return build()
+
+
+def with_awaited_loss() -> Any:
+    async def loss(model: nn.Module) -> Any:
+        return model(torch.ones(1))
+
+    return nn.Sequential(nn.Linear(1, 1)), loss
+
+
 INVALID = [
     ([], "the following arguments are required: build"),
     (["x"], "it must be of the form pkg.mod:function"),
@@ -253,7 +269,14 @@ INVALID = [
     ([f"{HERE}:build", "--steps", "0"], "steps is 0; it must be 1 or more"),
     ([f"{HERE}:build", "--steps", "x"], "invalid int value: 'x'"),
     ([f"{HERE}:build", "--device", "nowhere"], "device is 'nowhere'"),
+    ([f"{HERE}:build", "--device", "meta"], "device is 'meta', whose tensors have no values to compare"),
+    ([f"{HERE}:failing_in_lines"], "ValueError: one line another"),
+    ([f"{HERE}:awaited"], "build() returned an object of type coroutine"),
+    ([f"{HERE}:with_awaited_loss", "--regions", "0"], "loss(model) returned an object of type coroutine"),
     ([f"{HERE}:build", "--budget", "much"], "budget is 'much'; accepted are bytes"),
+    ([f"{HERE}:build", "--budget", "9" * 400 + "GiB"], "budget is too large"),
+    ([f"{HERE}:build", "--budget", "9" * 400 + "%"], "budget is too large"),
+    ([f"{HERE}:build", "--budget", "9" * 5000], "budget is too large"),
     ([f"{HERE}:build", "--json", "/"], "--json is /, which is a folder"),
     ([f"{HERE}:build", "--no-such-option"], "unrecognized arguments"),
 ]
@@ -261,7 +284,9 @@ INVALID = [
 
 @pytest.mark.parametrize(("arguments", "told"), INVALID)
 def test_bad_input_is_refused_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        assert main(arguments) == 2
+    assert not warned
     shown = capsys.readouterr()
     (line,) = [one for one in shown.err.splitlines() if not one.startswith("... ")]
     assert line.startswith("reprise check: ")
