@@ -48,7 +48,8 @@ def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
     """Warnings about what was seen in a run, compared with a plain one; the run may have failed in backward."""
     twice = {name.rpartition(".")[0] or "the model itself": 0 for name in seen.updated_again if name in plain.buffers}
     made, kept = plain.output_requires_grad, seen.output_requires_grad
-    lost = [one for one in seen.regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
+    outermost = [one for one in seen.regions if len(one.key) == 1]  # a forward without gradients may have others run in it
+    lost = [one for one in outermost if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
     found = {
         "buffers": tuple(twice),
         "inputs": tuple(f"{one.name} ({one.line})" for one in lost),

@@ -258,3 +258,22 @@ def test_an_error_of_the_meter_is_told_as_ours(part: str, monkeypatch: pytest.Mo
     assert result.not_measured.startswith(f"an error of reprise itself while measuring, at {__file__}:")
     assert f"no figures, and no further warnings: {result.not_measured}" in str(report)
     assert (report.plain is None) is (report.not_measured != "")
+
+
+class Nesting(nn.Module):
+    """Calls its layer as a region, within a region."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.layer, x.sin(), use_reentrant=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(self.inner, self.first(x), use_reentrant=False)
+
+
+def test_a_region_whose_forward_runs_without_gradients_in_another_is_not_warned_of() -> None:
+    (result,) = check(lambda: (Nesting(), torch.randn(4, 8)), impl="torch-reentrant", steps=1).results
+    assert (result.verdict, result.calls, result.warnings) == ("agrees", 2, ())
