@@ -74,8 +74,12 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
     if len(one.read) != len(other.read):
         return f"{one.name} reads {len(one.read)} tensors {runs[0]}, {len(other.read)} {runs[1]}", ()
     if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
-        named = (other.origins[i] or one.origins[i] or f"its tensor {i}" for i in changed)
-        return f"{one.name} reads another value of {', '.join(dict.fromkeys(named))}", changed
+        names = {i: other.origins[i] or one.origins[i] or f"its tensor {i}" for i in changed}
+        first = changed[0]
+        if one.dtypes[first] != other.dtypes[first]:
+            types = f"{one.dtypes[first]} {runs[0]}, in {other.dtypes[first]} {runs[1]}"
+            return f"{one.name} reads {names[first]} in {types}", changed
+        return f"{one.name} reads another value of {', '.join(dict.fromkeys(names.values()))}", changed
     if one.options != other.options:
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()

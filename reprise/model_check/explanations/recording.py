@@ -27,6 +27,7 @@ from reprise.model_check.run import Checkpoint, Probe, Setting, run
 _LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
 _UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                                                          "new_empty_strided")}  # fmt: skip
+_CAST = torch.ops.aten._to_copy
 _SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
 _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
 
@@ -35,13 +36,15 @@ _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
 class Operator:
     """One operator that ran: digests of the tensors that it read, and of those that it made or wrote; its other arguments.
 
-    For each tensor that it read, ``origins`` names the parameter, buffer or argument, and ``storages`` its storage, if known.
+    For each tensor that it read, ``dtypes`` has its type, ``origins`` names the parameter, buffer or argument that it is or was
+    cast from, and ``storages`` has its storage, if known.
     """
 
     time: int
     name: str
     options: tuple[str, ...]
     read: tuple[str, ...]
+    dtypes: tuple[torch.dtype, ...]
     made: tuple[str, ...]
     origins: tuple[str, ...]
     storages: tuple[StorageWeakRef | None, ...]
@@ -92,6 +95,7 @@ class Recording(TorchDispatchMode):
     names: dict[Key, str] = field(default_factory=dict)
     inputs: dict[Key, tuple[int, dict[StorageWeakRef, str]]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
+    cast_from: dict[StorageWeakRef, StorageWeakRef] = field(default_factory=dict)
     unwritten: set[StorageWeakRef] = field(default_factory=set)
     finished: dict[RunOf, int] = field(default_factory=dict)
     ended: Ended | None = None
@@ -115,6 +119,9 @@ class Recording(TorchDispatchMode):
         if begun is not None:
             with self.own:
                 self._note(begun, func, args, kwargs, result)
+        elif func.overloadpacket == _CAST and not self.own.is_ignored:
+            with self.own:
+                self._note_cast(args[0], result)
         return result
 
     def _begun(self, func: Any, args: Any, kwargs: Any) -> _Begun | None:
@@ -138,6 +145,7 @@ class Recording(TorchDispatchMode):
                 str(func),
                 tuple(repr(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)),
                 begun.read,
+                tuple(one.dtype for one in begun.inputs),
                 tuple(map(self._digest, [*outputs, *begun.inputs])),
                 tuple(self._origin(key[0], storage) for storage in begun.storages),
                 begun.storages,
@@ -145,6 +153,11 @@ class Recording(TorchDispatchMode):
                 line,
             )
         )
+
+    def _note_cast(self, tensor: torch.Tensor, result: torch.Tensor) -> None:
+        source, made = _storage(tensor), _storage(result)
+        if source is not None and made is not None:
+            self.cast_from[made] = self.cast_from.get(source, source)
 
     @contextmanager
     def watch(self, one: RegionRun) -> Iterator[None]:
@@ -172,6 +185,7 @@ class Recording(TorchDispatchMode):
     def _origin(self, key: Key, storage: StorageWeakRef | None) -> str:
         if storage is None:
             return ""
+        storage = self.cast_from.get(storage, storage)
         of_region = self.inputs[key][1].get(storage, "") if key in self.inputs else ""
         return self.origin.get(storage) or (of_region and f"{of_region} of the region")
 

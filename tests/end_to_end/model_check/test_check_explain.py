@@ -330,6 +330,19 @@ def test_an_operator_that_the_recomputation_lacks_at_its_end_is_named(impl: str)
     assert lines[3] == f"  at {__file__}:{line_of('return x.exp() if next(self.turns) == 0 else x')}"
 
 
+def test_a_parameter_that_is_cast_in_one_run_alone_is_told_as_such() -> None:
+    """The parameter itself is the same: autocast is on in forward alone."""
+
+    def cast_at_first(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x)
+        with torch.autocast("cpu", torch.bfloat16, enabled=len(self.kept) == 1):
+            return self.extra(x).float()
+
+    lines = explained(built(cast_at_first, lambda: nn.Linear(8, 8)), impl="torch-reentrant").explanation
+    told = r"aten\.\w+\.default reads parameter layers\.1\.extra\.\w+ in torch\.bfloat16 in forward, in torch\.float32 again"
+    assert re.fullmatch(rf"operator \d+, in module layers\.1\.extra: {told}", lines[2])
+
+
 class Adding(nn.Linear):
     """Its last operator saves nothing, so a recomputation may be stopped before it."""
 
