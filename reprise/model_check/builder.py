@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +52,8 @@ def load_build(reference: str) -> Callable[[], Any]:
 
 def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subject:
     """What ``build()`` makes, on the device if one is given. Raises BuildFails, and NotAccepted for anything else."""
+    if torch.is_inference_mode_enabled():
+        raise NotAccepted("torch.inference_mode is on where the check is called, and leaves no gradient: call it outside")
     try:
         with device if device is not None else nullcontext():
             made = build()
@@ -102,7 +105,13 @@ def _scalar(value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
         shape = f" of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, torch.Tensor) else ""
         raise NoLoss(f"loss(model) returned {_described(value)}{shape}")
+    _refuse_inference(value, "loss(model)")
     return value.reshape(())
+
+
+def _refuse_inference(value: torch.Tensor, named: str) -> None:
+    if value.is_inference():
+        raise NoLoss(f"{named} was computed under torch.inference_mode, which leaves no gradient")
 
 
 def mean_square(outputs: Any) -> torch.Tensor:
@@ -111,6 +120,8 @@ def mean_square(outputs: Any) -> torch.Tensor:
     if not floating:
         raise NoLoss("model(example_inputs) returned no floating tensor")
     trained = [leaf for leaf in floating if leaf.requires_grad]
+    if not trained:
+        _refuse_inference(floating[0], "model(example_inputs)")
     return torch.stack([leaf.square().mean() for leaf in trained or floating]).sum()
 
 
@@ -120,3 +131,5 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield leaf
         elif isinstance(leaf, Mapping):
             yield from _tensors(leaf)
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _tensors([getattr(leaf, one.name, None) for one in dataclasses.fields(leaf)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -297,6 +298,17 @@ def chain(size: int = 1) -> nn.Module:
     return nn.Sequential(nn.Linear(1, size))
 
 
+class Inferring(nn.Sequential):
+    """Computes without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(1, 1))
+
+    @torch.inference_mode()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self[0](x)
+
+
 ONE = chain()
 WRONG = [
     (lambda: 1, "build() returned an object of type int"),
@@ -304,6 +316,8 @@ WRONG = [
     (lambda: (chain(), lambda _: 3), "loss(model) returned an object of type int"),
     (lambda: (chain(2), lambda model: model(torch.ones(1))), "of shape (2,)"),
     (lambda: (ONE, torch.ones(1)), "build() returned the same model again"),
+    (lambda: (chain(), torch.inference_mode(lambda model: model(torch.ones(1)))), "loss(model) was computed under torch.inf"),
+    (lambda: (Inferring(), torch.ones(1)), "model(example_inputs) was computed under torch.inference_mode"),
 ]
 
 
@@ -313,6 +327,32 @@ def test_what_build_may_return_is_shown(made: Callable[[], Any], message: str) -
         check(made, regions="0")
     assert message in str(caught.value)
     assert "accepted are (model, loss)" in str(caught.value)
+
+
+def test_a_check_under_inference_mode_is_refused_as_such() -> None:
+    with torch.inference_mode(), pytest.raises(TypeError, match=r"torch\.inference_mode is on where the check is called"):
+        check(lambda: (chain(), torch.ones(1)), regions="0")
+
+
+@dataclasses.dataclass
+class Output:
+    """What some models return: tensors, here in a list, and what is none."""
+
+    hidden: list[torch.Tensor]
+    name: str = "output"
+    cache: torch.Tensor | None = None
+
+
+class Returning(nn.Sequential):
+    """Returns a dataclass."""
+
+    def forward(self, x: torch.Tensor) -> Output:
+        return Output([super().forward(x)])
+
+
+def test_a_model_may_return_a_dataclass() -> None:
+    (result,) = check(lambda: (Returning(nn.Linear(1, 1)), torch.ones(1)), impl="nested", regions="0", steps=1).results
+    assert (result.verdict, result.calls) == ("agrees", 1)
 
 
 def build_fails() -> Any:
