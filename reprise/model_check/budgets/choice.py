@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -124,7 +124,9 @@ class Planner:
         )
 
     def choose(self, one: Implementation, given: Budget) -> Choice:
-        """Choose and execute. Raises OverBudget, with the smallest peak that was executed, if no choice fits the budget.
+        """Choose and execute. Raises OverBudget, with the smallest peak that was executed, if none of these fits the budget.
+
+        These are not all choices: those are executed that are predicted to fit, and the one that is predicted to be least.
 
         Raises what the implementation raises with these regions checkpointed, and BuildFails and PlainFails as ``run`` does.
         """
@@ -132,22 +134,27 @@ class Planner:
         member = {key: number for number, keys in enumerate(self.groups) for key in keys}
         moments = moments_of(self.trace, member, early_stop="early-stop" in one.capabilities)
         limit = max(budget, max(self.trace.alive)) if self.plain_peak <= budget else budget  # none is chosen if plain fits
-        for _ in range(TRIES):
-            chosen = fastest(moments, self.seconds, limit)
-            if chosen is None:
+        peaks: dict[frozenset[int], int] = {}  # of what was executed
+        for attempt in range(TRIES + 1):
+            fitting = fastest(moments, self.seconds, limit) if attempt < TRIES else None
+            chosen = least(moments, len(self.groups)) if fitting is None else fitting
+            if chosen not in peaks:
+                costs = self._executed(one, chosen)
+                peak = peaks[chosen] = costs.storages_peak_bytes
+                if peak <= budget:
+                    return self._choice(one, budget, moments, chosen, costs)
+            if fitting is None:
                 break
-            costs = self._executed(one, chosen)
-            if costs.storages_peak_bytes <= budget:
-                return self._choice(one, budget, moments, chosen, costs)
-            limit = min(limit, predicted_peak(moments, chosen)) - (costs.storages_peak_bytes - budget)
-        smallest = least(moments, len(self.groups))
-        costs = self._executed(one, smallest)
-        if costs.storages_peak_bytes <= budget:
-            return self._choice(one, budget, moments, smallest, costs)
+            limit = min(limit, predicted_peak(moments, chosen)) - (peaks[chosen] - budget)
+        raise OverBudget(self._over_budget(one, given, budget, peaks))
+
+    def _over_budget(self, one: Implementation, given: Budget, budget: int, peaks: Mapping[frozenset[int], int]) -> str:
+        smallest = min(peaks, key=peaks.__getitem__)
         names = ", ".join(self._names(smallest)) or "none"
-        raise OverBudget(
-            f"budget is {given}, {budget:,} bytes; the smallest peak that was found for {one.name} is "
-            f"{costs.storages_peak_bytes:,}, executed with {names} checkpointed; plain takes {self.plain_peak:,}"
+        return (
+            f"budget is {given}, {budget:,} bytes; the smallest peak of the choices that were executed for {one.name} "
+            f"({len(peaks)}) is {peaks[smallest]:,}, with {names} checkpointed, and another may take less; "
+            f"plain takes {self.plain_peak:,}"
         )
 
     def _choice(self, one: Implementation, budget: int, moments: Sequence[Moment], chosen: Set[int], costs: Costs) -> Choice:
