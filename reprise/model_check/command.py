@@ -54,14 +54,25 @@ def main(arguments: Sequence[str]) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
         return int(end.code or 0)
-    if options.json and not options.json.absolute().parent.is_dir():
-        return _invalid(f"--json is {options.json}; its folder must exist")
-    if options.json and options.json.is_dir():
-        return _invalid(f"--json is {options.json}, which is a folder; it must be a file")
+    if options.json and (told := _unwritable(options.json)):
+        return _invalid(told)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # so that modules in the user's directory can be imported
+    report = _report_or_status(options)
+    return report if isinstance(report, int) else _written(report, options.json)
+
+
+def _unwritable(path: Path) -> str:
+    """Why no report can be written to this file; "" if nothing is known against it."""
+    if not path.absolute().parent.is_dir():
+        return f"--json is {path}; its folder must exist"
+    return f"--json is {path}, which is a folder; it must be a file" if path.is_dir() else ""
+
+
+def _report_or_status(options: argparse.Namespace) -> Report | int:
+    """The report, or the status if there is none, which is told."""
     try:
-        report = _report(options)
+        return _report(options)
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             return _failed()
@@ -74,7 +85,6 @@ def main(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except Exception:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
         return _failed()
-    return report if isinstance(report, int) else _written(report, options.json)
 
 
 def _report(options: argparse.Namespace) -> Report | int:
