@@ -75,10 +75,9 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         return f"{one.name} reads {len(one.read)} tensors {runs[0]}, {len(other.read)} {runs[1]}", ()
     if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
         names = {i: other.origins[i] or one.origins[i] or f"its tensor {i}" for i in changed}
-        first = changed[0]
-        if one.dtypes[first] != other.dtypes[first]:
-            types = f"{one.dtypes[first]} {runs[0]}, in {other.dtypes[first]} {runs[1]}"
-            return f"{one.name} reads {names[first]} in {types}", changed
+        at = changed[0]
+        if one.dtypes[at] != other.dtypes[at]:
+            return f"{one.name} reads {names[at]} in {one.dtypes[at]} {runs[0]}, in {other.dtypes[at]} {runs[1]}", changed
         return f"{one.name} reads another value of {', '.join(dict.fromkeys(names.values()))}", changed
     if one.options != other.options:
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))

@@ -309,6 +309,11 @@ class Inferring(nn.Sequential):
         return self[0](x)
 
 
+@torch.inference_mode()
+def inferring(model: nn.Module) -> torch.Tensor:
+    return torch.as_tensor(model(torch.ones(1)))
+
+
 ONE = chain()
 WRONG = [
     (lambda: 1, "build() returned an object of type int"),
@@ -316,7 +321,7 @@ WRONG = [
     (lambda: (chain(), lambda _: 3), "loss(model) returned an object of type int"),
     (lambda: (chain(2), lambda model: model(torch.ones(1))), "of shape (2,)"),
     (lambda: (ONE, torch.ones(1)), "build() returned the same model again"),
-    (lambda: (chain(), torch.inference_mode(lambda model: model(torch.ones(1)))), "loss(model) was computed under torch.inf"),
+    (lambda: (chain(), inferring), "loss(model) was computed under torch.inf"),
     (lambda: (Inferring(), torch.ones(1)), "model(example_inputs) was computed under torch.inference_mode"),
 ]
 

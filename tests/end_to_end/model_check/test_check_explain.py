@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.checkpoint import checkpoint
 
 from impls import Implementation
 from reprise.model_check.checking import check
@@ -21,7 +22,7 @@ from reprise.model_check.explanations import recording
 from reprise.model_check.explanations.explain import SAME_AGAIN
 from reprise.model_check.report import Result
 from tests.support import checked_models
-from tests.support.checked_models import Block, Model, bound_early, built
+from tests.support.checked_models import Block, Model, built
 
 NOISE = random.Random(5)  # which no seed of the check reaches
 
@@ -351,7 +352,7 @@ class Adding(nn.Linear):
 
 
 def doubling(function: Any, *args: Any) -> Any:
-    value = bound_early(function, *args, use_reentrant=False)
+    value = checkpoint(function, *args, use_reentrant=False)
     value.register_hook(lambda gradient: gradient * 2)
     return value
 
