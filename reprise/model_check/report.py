@@ -243,10 +243,10 @@ def _choice(choice: Choice, regions: int) -> list[str]:
 def differences(comparison: Comparison) -> list[str]:
     """A line for each kind of thing that differs."""
     lines = [line for name, part in comparison.parts.items() for line in _difference(name, part)]
-    if comparison.random_streams:
-        lines.append(f"random number streams are in another state after the step: {_listed(comparison.random_streams)}")
-    if comparison.training_flags:
-        lines.append(f"train() or eval() differs after the step: {_listed(comparison.training_flags)}")
+    streams = {"after the step": comparison.random_streams, "after later steps": comparison.random_streams_of_later_steps}
+    flags = {"after the step": comparison.training_flags, "after later steps": comparison.training_flags_of_later_steps}
+    lines += [f"random number streams are in another state {when}: {_listed(names)}" for when, names in streams.items() if names]
+    lines += [f"train() or eval() differs {when}: {_listed(names)}" for when, names in flags.items() if names]
     return lines
 
 

@@ -43,13 +43,29 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class FirstStep:
-    """What the first step of a run left, as copies on the CPU; ``recomputations`` counts further runs of regions' functions."""
+class StepEnd:
+    """What a step left after backward, as copies on the CPU."""
 
     gradients: Tensors
     buffers: Tensors
     random: Mapping[str, str]
     training: Mapping[str, bool]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> StepEnd:
+        """What there is now."""
+        return cls(
+            gradients=copies({name: one.grad for name, one in model.named_parameters()}),
+            buffers=copies(dict(model.named_buffers())),
+            random=random_streams(),
+            training={name: module.training for name, module in model.named_modules()},
+        )
+
+
+@dataclass(frozen=True)
+class FirstStep(StepEnd):
+    """What the first step of a run left; ``recomputations`` counts further runs of regions' functions."""
+
     regions: tuple[Region, ...]
     output_requires_grad: Mapping[Key, bool]
     calls: int
@@ -61,15 +77,15 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Run(FirstStep):
-    """What a run left: its first step, losses, ``parameters`` and ``last_buffers`` after the last step.
+    """What a run left: its first step, what each of the ``later`` steps left, losses, and ``parameters`` after the last step.
 
     ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code.
     """
 
+    later: tuple[StepEnd, ...]
     losses: tuple[torch.Tensor, ...]
     seconds: tuple[float, ...]
     parameters: Tensors
-    last_buffers: Tensors
     initial: Tensors
     sources: frozenset[str]
 
@@ -119,7 +135,7 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         if not trainable:
             raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
         optimizer = torch.optim.SGD(trainable, lr=LEARNING_RATE)
-        losses, seconds = list[torch.Tensor](), list[float]()
+        losses, seconds, later = list[torch.Tensor](), list[float](), list[StepEnd]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
         with (
@@ -132,16 +148,19 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 loss, time_taken = _step(subject, log, observer)
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
-                first = first or _first_step(model, loss, log, setting.globs)
+                if first is None:
+                    first = _first_step(model, loss, log, setting.globs)
+                else:
+                    later.append(StepEnd.of(model))
                 del loss
                 optimizer.step()
             assert first is not None
             return Run(
                 **vars(first),
+                later=tuple(later),
                 losses=tuple(losses),
                 seconds=tuple(seconds),
                 parameters=copies(dict(model.named_parameters())),
-                last_buffers=copies(dict(model.named_buffers())),
                 initial=initial,
                 sources=errors.sources(model, setting.build),
             )
@@ -191,10 +210,7 @@ def _first_step(model: nn.Module, loss: torch.Tensor, log: RegionLog, globs: tup
     if not log.regions:
         raise NoRegions(_no_regions(model, globs))
     return FirstStep(
-        gradients=copies({name: one.grad for name, one in model.named_parameters()}),
-        buffers=copies(dict(model.named_buffers())),
-        random=random_streams(),
-        training={name: module.training for name, module in model.named_modules()},
+        **vars(StepEnd.of(model)),
         regions=tuple(log.regions.values()),
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -163,3 +164,65 @@ def test_an_implementation_may_be_called_plain() -> None:
     report = check(built(), impl=["plain", "nested"])
     assert [one.implementation for one in report.results] == ["plain", "nested"]
     assert report.agrees
+
+
+class Masked(nn.Module):
+    """The recomputation of its second step draws another mask of dropout."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(8, 8, dtype=dtype), nn.Linear(8, 8, dtype=dtype)
+        self.generator, self.steps = torch.Generator(), 0
+
+    def region(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).tanh()
+        if self.steps > 1:
+            y = y * (torch.rand(y.shape, generator=self.generator) > 0.5).to(y.dtype)
+        return y.square()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.steps += 1
+        return checkpoint(self.region, self.first(x), use_reentrant=False).float().mean() * 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_the_second_step_are_compared(dtype: torch.dtype) -> None:
+    def build() -> Any:
+        x = torch.randn(4, 8, dtype=dtype)
+        return Masked(dtype), lambda model: model(x)
+
+    report = check(build, impl="nested")
+    (result,) = report.results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert result.comparison.gradients.agrees
+    assert not result.comparison.is_rounding
+    assert "nested diverges\n  gradients of later steps: 4 of 4 differ: step 2 " in str(report)
+
+
+class ChangesStates(nn.Module):
+    """The recomputation of its second step calls eval() and draws numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer, self.dropout = nn.Linear(8, 8), nn.Linear(8, 8), nn.Dropout(0.0)
+        self.runs = 0
+
+    def region(self, x: torch.Tensor) -> torch.Tensor:
+        self.runs += 1
+        if self.runs == 4:
+            self.dropout.eval()
+            random.random()
+        return self.layer(x).tanh().square()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(self.region, self.first(x), use_reentrant=False, preserve_rng_state=False)
+
+
+def test_streams_and_flags_of_the_second_step_are_compared() -> None:
+    report = check(lambda: (ChangesStates(), torch.randn(4, 8)), impl="torch-nonreentrant")
+    (result,) = report.results
+    assert result.verdict == "diverges"
+    told = str(report).splitlines()
+    assert "  random number streams are in another state after later steps: step 2 Python" in told
+    assert "  train() or eval() differs after later steps: step 2 dropout" in told
