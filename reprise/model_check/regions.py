@@ -6,6 +6,7 @@ model imported or bound the function. The implementation's own calls reach the o
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.utils.checkpoint
@@ -235,8 +236,13 @@ def redirected(
     try:
         for name in matching(model, globs):
             module = model.get_submodule(name)
-            wrapped.append((module, vars(module).get("forward")))
-            module.forward = functools.partial(_wrapped_forward, log, name, module.forward)
+            own, wrapper = vars(module).get("forward"), _Forward(log, name, module.forward)
+            try:
+                module.forward = wrapper
+            except Exception as error:
+                told = f"regions: forward of {name} ({type(module).__name__}) cannot be replaced: {error}"
+                raise NoRegions(f"{told}; let the model call PyTorch's checkpoint there") from error
+            wrapped.append((module, own))
         _active.append(log)
         _TARGET.__code__ = _redirected.__code__
         yield log
@@ -248,6 +254,20 @@ def redirected(
             module.__dict__.pop("forward", None)
             if own is not None:
                 module.__dict__["forward"] = own
+
+
+class _Forward(functools.partial[Any]):
+    """A module's forward as a region. To code that looks at it, it is the method that it was: its function and signature."""
+
+    def __new__(cls, log: RegionLog, name: str, forward: Callable[..., Any]) -> Self:
+        made = super().__new__(cls, _wrapped_forward, log, name, forward)
+        functools.update_wrapper(made, forward)
+        vars(made).update({one: getattr(forward, one) for one in ("__func__", "__self__") if hasattr(forward, one)})
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """The forward of a copy of the module, which is no region."""
+        return copy.deepcopy(self.args[-1], memo)
 
 
 def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

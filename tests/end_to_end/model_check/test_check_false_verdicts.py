@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import random
 import sys
 from collections.abc import Callable
@@ -226,3 +228,60 @@ def test_streams_and_flags_of_the_second_step_are_compared() -> None:
     told = str(report).splitlines()
     assert "  random number streams are in another state after later steps: step 2 Python" in told
     assert "  train() or eval() differs after later steps: step 2 dropout" in told
+
+
+class Scaling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> Any:
+        return self.linear(x).sin() * scale
+
+
+class Looks(nn.Module):
+    """Looks at its layer's forward before it calls it, and calls a copy of the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(8, 8), Scaling()
+        self.seen: list[Any] = []
+
+    def forward(self, x: torch.Tensor) -> Any:
+        forward: Any = self.layer.forward
+        copied = copy.deepcopy(self.layer)
+        assert copied(x).shape == x.shape
+        self.seen += [inspect.signature(forward), forward.__func__, forward.__self__, forward.__name__]
+        self.seen += [copied.forward.__func__ is Scaling.forward, copied.forward.__self__ is copied]
+        return self.layer(self.first(x))
+
+
+def test_forward_of_a_named_module_looks_as_it_was() -> None:
+    models: list[Looks] = []
+
+    def build() -> Any:
+        models.append(Looks())
+        return models[-1], torch.randn(4, 8)
+
+    report = check(build, impl="nested", regions="layer")
+    assert (report.agrees, report.results[0].calls) == (True, 1)
+    for model in models:
+        forward = model.layer.forward
+        expected = [inspect.signature(forward), Scaling.forward, model.layer, "forward", True, True]
+        assert model.seen[: len(expected)] == expected
+        assert "forward" not in vars(model.layer)
+
+
+class Final(Scaling):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "forward":
+            raise AttributeError("forward is final")
+        super().__setattr__(name, value)
+
+
+def test_a_forward_that_cannot_be_replaced_is_not_the_models_error() -> None:
+    def build() -> Any:
+        return nn.Sequential(nn.Linear(8, 8), Final()), torch.randn(4, 8)
+
+    with pytest.raises(ValueError, match=r"^regions: forward of 1 \(Final\) cannot be replaced: forward is final; let the model"):
+        check(build, impl="nested", regions="1")
