@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,19 @@ def random_streams() -> dict[str, str]:
     return {name: hashlib.blake2b(state, digest_size=8).hexdigest() for name, state in states.items()}
 
 
+def finish(work: Callable[[], object]) -> None:
+    """Do work that may be done twice: from its beginning after an interrupt, which is raised at the end."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            work()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
 @contextmanager
 def preserved() -> Iterator[None]:
     """Put back random numbers, grad mode, filters of warnings, hooks on all modules, and what ``_settings`` has.
@@ -63,7 +76,7 @@ def preserved() -> Iterator[None]:
         try:
             yield
         finally:
-            _set(settings)
+            finish(lambda: _set(settings))
 
 
 @contextmanager
@@ -72,9 +85,8 @@ def _random_numbers_preserved() -> Iterator[None]:
     devices = module.get_rng_state_all() if module is not None else None
     streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
     seed = torch.initial_seed()  # which an accelerator that is first used later begins with, too
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         torch.set_rng_state(streams[0])
         random.setstate(streams[1])
         np.random.set_state(streams[2])
@@ -82,6 +94,11 @@ def _random_numbers_preserved() -> Iterator[None]:
             module.set_rng_state_all(devices)
         elif hasattr(later := _device_module(), "manual_seed_all"):
             later.manual_seed_all(seed)  # at once if it is in use by now, else at its first use
+
+    try:
+        yield
+    finally:
+        finish(put_back)
 
 
 @contextmanager
@@ -92,9 +109,8 @@ def _hooks_on_all_modules_preserved() -> Iterator[None]:
         for name, value in vars(module_hooks).items()
         if name.startswith("_global_")
     }
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         for name, value in before.items():
             if isinstance(value, dict):
                 hooks = getattr(module_hooks, name)
@@ -102,6 +118,11 @@ def _hooks_on_all_modules_preserved() -> Iterator[None]:
                 hooks.update(value)
             else:
                 setattr(module_hooks, name, value)
+
+    try:
+        yield
+    finally:
+        finish(put_back)
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,11 @@ from typing import Any, Self
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 import impls
+from reprise.model_check.process_state import finish
 
 Key = tuple[int, ...]  # the place of a call among those of its parent, after the parent's own key
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
@@ -233,20 +235,8 @@ def redirected(
     log = RegionLog(model, checkpoint, only=only, watch=watch)
     before = _TARGET.__code__
     wrapped: list[tuple[nn.Module, Any]] = []
-    try:
-        for name in matching(model, globs):
-            module = model.get_submodule(name)
-            own, wrapper = vars(module).get("forward"), _Forward(log, name, module.forward)
-            try:
-                module.forward = wrapper
-            except Exception as error:
-                told = f"regions: forward of {name} ({type(module).__name__}) cannot be replaced: {error}"
-                raise NoRegions(f"{told}; let the model call PyTorch's checkpoint there") from error
-            wrapped.append((module, own))
-        _active.append(log)
-        _TARGET.__code__ = _redirected.__code__
-        yield log
-    finally:
+
+    def put_back() -> None:
         _TARGET.__code__ = before
         if log in _active:
             _active.remove(log)
@@ -254,6 +244,21 @@ def redirected(
             module.__dict__.pop("forward", None)
             if own is not None:
                 module.__dict__["forward"] = own
+
+    try:
+        for name in matching(model, globs):
+            module = model.get_submodule(name)
+            wrapped.append((module, vars(module).get("forward")))
+            try:
+                module.forward = _Forward(log, name, module.forward)
+            except Exception as error:
+                told = f"regions: forward of {name} ({type(module).__name__}) cannot be replaced: {error}"
+                raise NoRegions(f"{told}; let the model call PyTorch's checkpoint there") from error
+        _active.append(log)
+        _TARGET.__code__ = _redirected.__code__
+        yield log
+    finally:
+        finish(put_back)
 
 
 class _Forward(functools.partial[Any]):
@@ -311,7 +316,11 @@ def _outermost(names: Iterable[str]) -> list[str]:
 
 def largest_modules(model: nn.Module, count: int = 10) -> str:
     """The modules with most parameters, for a message."""
-    sizes = {name: sum(one.numel() for one in module.parameters()) for name, module in model.named_modules() if name}
+    sizes = {
+        name: sum(0 if is_lazy(one) else one.numel() for one in module.parameters())
+        for name, module in model.named_modules()
+        if name
+    }
     if not sizes:
         return "the model has no modules inside it"
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:count]

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
-from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, PlainFails
-from reprise.model_check.process_state import preserved, random_streams, seed_all
+from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
+from reprise.model_check.process_state import finish, preserved, random_streams, seed_all
 from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
 
 Checkpoint = Callable[..., Any]
@@ -91,8 +92,16 @@ class Run(FirstStep):
 
 
 def copies(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
-    """Copies of these tensors on the CPU, in the same layout; entries that are None are left out."""
-    return {name: one.detach().to("cpu", copy=True) for name, one in tensors.items() if one is not None}
+    """Copies of these tensors on the CPU, in the same layout; entries that are None or not initialized are left out."""
+    return {name: _copy(name, one) for name, one in tensors.items() if one is not None and not is_lazy(one)}
+
+
+def _copy(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    try:
+        return tensor.detach().to("cpu", copy=True)
+    except Exception as error:
+        told = f"{name} ({type(tensor).__name__}, {tensor.layout}, on {tensor.device}) cannot be copied, so the model cannot be checked"
+        raise NotCopied(f"{told}: {errors.told(error)}") from error
 
 
 def run(
@@ -112,10 +121,10 @@ def run(
         return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
     except (BuildFails, NotAccepted, NoRegions, *INTERRUPTS):
         raise
-    except NoLoss as error:
+    except (NoLoss, NotCopied) as error:
         if checkpoint is not None:
             raise
-        raise NotAccepted(f"{error}; {ACCEPTED}") from error
+        raise NotAccepted(f"{error}; {ACCEPTED}" if isinstance(error, NoLoss) else str(error)) from error
     except BaseException as error:
         if checkpoint is None:
             raise PlainFails(error, watched=probe is not None) from error
@@ -170,25 +179,30 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
 def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
     """Restore tensors, gradients and train() flags afterwards: newly built models may share modules that the user keeps."""
     training = {module: module.training for module in model.modules()}
-    registered: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (own, dict(own)) for module in training for own in (vars(module)["_parameters"], vars(module)["_buffers"])
-    ]
+    own = [vars(module).get(name) for module in training for name in ("_parameters", "_buffers")]  # None in scripted ones
+    registered = [(one, dict(one)) for one in own if one is not None]
     gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
-    try:
-        yield
-    finally:
-        for own, before in registered:
-            if [*map(id, own.values())] != [*map(id, before.values())]:  # forward has put another tensor in its place
-                own.clear()
-                own.update(before)
+
+    def put_back() -> None:
+        for one, before in registered:
+            if [*map(id, one.values())] != [*map(id, before.values())]:  # forward has put another tensor in its place
+                one.clear()
+                one.update(before)
         with torch.no_grad():
-            for name, one in tensors.items():
-                if one.layout == torch.strided and not torch.equal(one, values[name].to(one.device)):
-                    one.copy_(values[name])
+            for name, value in values.items():
+                one = tensors[name]
+                if one.layout == torch.strided and not torch.equal(one, value.to(one.device)):
+                    one.copy_(value)
         for name, gradient in gradients.items():
             tensors[name].grad = gradient
         for module, flag in training.items():
-            module.training = flag
+            if module.training != flag:
+                module.training = flag
+
+    try:
+        yield
+    finally:
+        finish(put_back)
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:

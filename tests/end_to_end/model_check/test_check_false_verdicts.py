@@ -285,3 +285,44 @@ def test_a_forward_that_cannot_be_replaced_is_not_the_models_error() -> None:
 
     with pytest.raises(ValueError, match=r"^regions: forward of 1 \(Final\) cannot be replaced: forward is final; let the model"):
         check(build, impl="nested", regions="1")
+
+
+def lazy() -> nn.Module:
+    return nn.LazyLinear(8)
+
+
+def traced() -> nn.Module:
+    one: nn.Module = torch.jit.trace(nn.Linear(8, 8), torch.ones(4, 8))  # type: ignore[no-untyped-call]
+    return one
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("first", [lazy, traced])
+def test_a_lazy_or_traced_module_is_checked(first: Callable[[], nn.Module]) -> None:
+    def build() -> Any:
+        model, x = built()()
+        model.first = first()  # type: ignore[assignment]
+        return model, x
+
+    (result,) = check(build, impl="nested").results
+    assert (result.verdict, result.comparison.gradients.total if result.comparison else 0) == ("agrees", 10)
+
+
+class Opaque(torch.Tensor):
+    """A tensor that no operator takes."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.Tensor.to, torch.Tensor.detach):
+            raise NotImplementedError("opaque")
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+def test_a_tensor_that_cannot_be_copied_is_not_the_models_error() -> None:
+    def build() -> Any:
+        model, x = built()()
+        model.register_buffer("opaque", torch.ones(2).as_subclass(Opaque))
+        return model, x
+
+    with pytest.raises(TypeError, match=r"^opaque \(Opaque, torch.strided, on cpu\) cannot be copied, so .*: NotImplementedError: opaque"):
+        check(build, impl="nested")

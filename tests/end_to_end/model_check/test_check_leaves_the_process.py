@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import copy
 import itertools
 import random
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +20,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from reprise.model_check import process_state, regions
 from reprise.model_check.checking import check
-from reprise.model_check.process_state import preserved, random_streams
+from reprise.model_check.process_state import finish, preserved, random_streams
+from reprise.model_check.run import run
 from tests.support.checked_models import Model, built, early_partial
 
 TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
@@ -291,6 +294,45 @@ def test_a_module_that_all_models_share_starts_each_run_alike_and_keeps_its_valu
     assert not report.initial_values_differ
     assert torch.equal(shared.weight, before)
     assert torch.equal(shared.weight.grad, torch.ones(8, 8))
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_an_interrupt_while_values_are_put_back_leaves_none_changed(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, calls = nn.Linear(8, 8), itertools.count(1)
+    before = copy.deepcopy(shared.state_dict())
+    equal = torch.equal
+
+    def interrupted(*tensors: torch.Tensor) -> bool:
+        if sys._getframe(1).f_code.co_filename == run.__code__.co_filename and next(calls) == nth:
+            raise KeyboardInterrupt
+        return equal(*tensors)
+
+    def made() -> Any:
+        model, x = built(lambda _, x: shared.eval()(x))()
+        model.first = shared
+        return model, x
+
+    monkeypatch.setattr(torch, "equal", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        check(made, impl="nested", steps=1)
+    assert all(equal(one, before[name]) for name, one in shared.state_dict().items())
+    assert shared.training
+    assert shared.weight.grad is None
+
+
+def test_work_is_finished_before_an_interrupt_is_raised() -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        done.append(1)
+        if len(done) < 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finish(work)
+    assert len(done) == 3
+    finish(work)
+    assert len(done) == 4
 
 
 class Counting(nn.Linear):
