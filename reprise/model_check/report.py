@@ -161,8 +161,8 @@ def _lines(report: Report) -> list[str]:
         )
     if not report.spread.agrees:
         told = (
-            f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges only if all its {RUNS} runs "
-            f"differ from plain more than {SPREAD:g} times as much; a smaller difference cannot be told from noise"
+            f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges only if {RUNS} further runs of "
+            f"it differ from plain more than {SPREAD:g} times as much; a smaller difference cannot be told from noise"
         )
         lines += [
             told,
