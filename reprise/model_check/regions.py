@@ -1,7 +1,8 @@
 """Regions of a model: found where it calls PyTorch's checkpoint, or named, and redirected to an implementation.
 
 While a model runs, the code of ``torch.utils.checkpoint.checkpoint`` is replaced, so that it does not matter how the
-model imported or bound the function. The implementation's own calls reach the original, in forward and in backward.
+model imported or bound the function. The implementation's own calls reach the original, in forward and in backward, and so do
+those of other threads.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class RegionLog:
         self, model: nn.Module, checkpoint: Callable[..., Any] | None, *, only: frozenset[Key] | None, watch: Watch | None
     ) -> None:
         self.checkpoint, self.only, self.watch = checkpoint, only, watch
+        self.thread = threading.get_ident()  # the one that runs the step
         self.names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
         self.begin_step()
 
@@ -205,9 +207,11 @@ def _implementation(inside: bool) -> Iterator[None]:
 def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What PyTorch's checkpoint does while redirected: run a region, or the original if an implementation calls it.
 
-    What a backward calls that began after the innermost region's run, or in no region, counts as the implementation's.
+    What a backward calls that began after the innermost region's run, or in no region, counts as the implementation's, and so
+    does what another thread calls than the step's, unless it is in a region's run.
     """
-    if not _active or _state.in_implementation or torch._C._current_graph_task_id() != _state.graph_task:
+    is_elsewhere = _state.run is None and bool(_active) and _active[-1].thread != threading.get_ident()
+    if not _active or _state.in_implementation or is_elsewhere or torch._C._current_graph_task_id() != _state.graph_task:
         return _ORIGINAL(*args, **kwargs)
     function, *rest = (kwargs.pop("function"), *args) if "function" in kwargs else args
     options = {name: kwargs.pop(name) for name in OPTIONS_DEFAULTS if name in kwargs}

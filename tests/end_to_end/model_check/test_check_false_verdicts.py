@@ -7,6 +7,7 @@ import inspect
 import random
 import sys
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -326,3 +327,35 @@ def test_a_tensor_that_cannot_be_copied_is_not_the_models_error() -> None:
 
     with pytest.raises(TypeError, match=r"^opaque \(Opaque, torch.strided, on cpu\) cannot be copied, so .*: NotImplementedError: opaque"):
         check(build, impl="nested")
+
+
+def in_a_thread(function: Any, *args: Any) -> Any:
+    """PyTorch's checkpoint, called by another thread."""
+    with futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(checkpoint, function, *args, use_reentrant=False).result()
+
+
+def in_itself(function: Any, *args: Any) -> Any:
+    """PyTorch's checkpoint, which is called again in its recomputation."""
+    return checkpoint(lambda *args: checkpoint(function, *args, use_reentrant=False), *args, use_reentrant=False)
+
+
+@pytest.mark.parametrize("function", [in_a_thread, in_itself])
+def test_calls_of_the_implementation_are_no_regions(function: Callable[..., Any]) -> None:
+    (result,) = check(built(), impl=own(function)).results
+    assert (result.verdict, result.calls, result.recomputations) == ("agrees", 3, 3)
+
+
+def test_another_thread_of_the_user_has_no_regions() -> None:
+    def after(_: Any, x: torch.Tensor) -> torch.Tensor:
+        with futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(checkpoint, torch.sin, torch.ones(2, requires_grad=True), use_reentrant=False).result()
+        return x
+
+    def build() -> Any:
+        model, x = built()()
+        model.first.register_forward_hook(lambda _, __, result: after(_, result))
+        return model, x
+
+    report = check(build, impl="nested")
+    assert (report.agrees, len(report.regions)) == (True, 3)

@@ -200,7 +200,7 @@ def test_a_model_that_differs_now_and_then_is_not_taken_for_the_implementation(s
     assert report.passes
 
 
-@pytest.mark.parametrize("at", range(2, 30))
+@pytest.mark.parametrize("at", range(9, 17))
 def test_a_model_that_drifts_from_run_to_run_is_not_taken_for_an_implementation(at: int) -> None:
     """From one run on, whichever it is, the model computes something else.
 
