@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import copy
+import inspect
 import itertools
 import random
 import sys
@@ -15,8 +15,9 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as module_hooks
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import BaseTorchDispatchMode, _get_current_dispatch_mode_stack
 
 from reprise.model_check import process_state, regions
 from reprise.model_check.checking import check
@@ -43,6 +44,11 @@ def state() -> tuple[Any, ...]:
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.is_anomaly_check_nan_enabled(),
         torch.get_num_threads(),
+        torch.backends.mkldnn.enabled,
+        torch.backends.cudnn.benchmark,
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+        torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
         torch.get_float32_matmul_precision(),
         len(_get_current_dispatch_mode_stack()),
         len(torch.overrides._get_current_function_mode_stack()),
@@ -84,6 +90,12 @@ CHANGES: list[Callable[[], object]] = [
     lambda: torch.set_autocast_cache_enabled(False),
     lambda: module_hooks.register_module_forward_hook(lambda *_: None),
     lambda: torch.set_grad_enabled(False),
+    lambda: torch.backends.mkldnn.set_flags(False),
+    lambda: setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
+    lambda: torch.backends.cuda.enable_flash_sdp(not torch.backends.cuda.flash_sdp_enabled()),
+    lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
+    lambda: saved_tensors_hooks(lambda one: one, lambda one: one).__enter__(),
+    lambda: BaseTorchDispatchMode().__enter__(),
     lambda: torch.manual_seed(9),
     lambda: random.seed(9),
     lambda: np.random.seed(9),
