@@ -100,8 +100,8 @@ def _copy(name: str, tensor: torch.Tensor) -> torch.Tensor:
     try:
         return tensor.detach().to("cpu", copy=True)
     except Exception as error:
-        told = f"{name} ({type(tensor).__name__}, {tensor.layout}, on {tensor.device}) cannot be copied, so the model cannot be checked"
-        raise NotCopied(f"{told}: {errors.told(error)}") from error
+        told = f"{name} ({type(tensor).__name__}, {tensor.layout}, on {tensor.device}) cannot be copied, so the model cannot be"
+        raise NotCopied(f"{told} checked: {errors.told(error)}") from error
 
 
 def run(
