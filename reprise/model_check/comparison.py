@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from reprise.model_check.run import Run, Tensors
+from reprise.model_check.run import Run, StepEnd, Tensors
 
 # A difference of at most this many epsilons of the largest value is called rounding; it still is a divergence. Sums in half
 # precision are rounded once, at their end, and 64 of its epsilons would be half of a bfloat16 value.
@@ -64,7 +64,7 @@ class TensorsCompared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a run differs from a plain one, after the first step and after all steps."""
+    """How a run differs from a plain one, after each step. Names in later steps are as in ``step 2 layer.weight``."""
 
     loss: TensorsCompared
     gradients: TensorsCompared
@@ -72,6 +72,10 @@ class Comparison:
     random_streams: tuple[str, ...]
     training_flags: tuple[str, ...]
     losses_of_later_steps: TensorsCompared
+    gradients_of_later_steps: TensorsCompared
+    buffers_of_later_steps: TensorsCompared  # without the last
+    random_streams_of_later_steps: tuple[str, ...]
+    training_flags_of_later_steps: tuple[str, ...]
     parameters_after_steps: TensorsCompared
     buffers_after_steps: TensorsCompared
 
@@ -90,19 +94,26 @@ class Comparison:
         """Those of later steps, and of the last one."""
         return {
             "losses of later steps": self.losses_of_later_steps,
+            "gradients of later steps": self.gradients_of_later_steps,
+            "buffers of later steps": self.buffers_of_later_steps,
             "parameters after the last step": self.parameters_after_steps,
             "buffers after the last step": self.buffers_after_steps,
         }
 
     @property
     def agrees(self) -> bool:
-        return all(part.agrees for part in self.parts.values()) and not (self.random_streams or self.training_flags)
+        return all(part.agrees for part in self.parts.values()) and not self._states
+
+    @property
+    def _states(self) -> tuple[str, ...]:
+        """Random number streams and train() flags that differ."""
+        later = (*self.random_streams_of_later_steps, *self.training_flags_of_later_steps)
+        return (*self.random_streams, *self.training_flags, *later)
 
     @property
     def is_rounding(self) -> bool:
         """Whether something differs, and all of it by rounding alone."""
-        states = self.random_streams or self.training_flags
-        return not self.agrees and not states and all(part.is_rounding for part in self.parts.values())
+        return not self.agrees and not self._states and all(part.is_rounding for part in self.parts.values())
 
     @property
     def distances(self) -> dict[Place, float]:
@@ -123,7 +134,14 @@ class Comparison:
     def of_first_step(self) -> Comparison:
         """The same without later steps."""
         return dataclasses.replace(
-            self, losses_of_later_steps=NOTHING, parameters_after_steps=NOTHING, buffers_after_steps=NOTHING
+            self,
+            losses_of_later_steps=NOTHING,
+            gradients_of_later_steps=NOTHING,
+            buffers_of_later_steps=NOTHING,
+            random_streams_of_later_steps=(),
+            training_flags_of_later_steps=(),
+            parameters_after_steps=NOTHING,
+            buffers_after_steps=NOTHING,
         )
 
     def at(self, places: Set[Place]) -> Comparison:
@@ -258,6 +276,7 @@ def proves_something(gradients: Tensors) -> bool:
 def compare_runs(expected: Run, seen: Run) -> Comparison:
     """Compare a run with a plain one."""
     one, other = _losses(expected), _losses(seen)
+    later = [*zip(expected.later, seen.later, strict=False)]  # a run to be compared by its first step has no more
     return Comparison(
         loss=compare_tensors(one[0], other[0]),
         gradients=compare_tensors(expected.gradients, seen.gradients),
@@ -265,9 +284,33 @@ def compare_runs(expected: Run, seen: Run) -> Comparison:
         random_streams=tuple(_names_that_differ(expected.random, seen.random)),
         training_flags=tuple(_names_that_differ(expected.training, seen.training)),
         losses_of_later_steps=compare_tensors(one[1], other[1]),
+        gradients_of_later_steps=_of_steps(compare_tensors(a.gradients, b.gradients) for a, b in later),
+        buffers_of_later_steps=_of_steps(compare_tensors(a.buffers, b.buffers) for a, b in later[:-1]),
+        random_streams_of_later_steps=tuple(_states_of_steps((a.random, b.random) for a, b in later)),
+        training_flags_of_later_steps=tuple(_states_of_steps((a.training, b.training) for a, b in later)),
         parameters_after_steps=compare_tensors(expected.parameters, seen.parameters),
-        buffers_after_steps=compare_tensors(expected.last_buffers, seen.last_buffers),
+        buffers_after_steps=compare_tensors(_last(expected).buffers, _last(seen).buffers),
     )
+
+
+def _last(of: Run) -> StepEnd:
+    return of.later[-1] if of.later else of
+
+
+def _of_steps(parts: Iterable[TensorsCompared]) -> TensorsCompared:
+    """What differs in the second step and later ones, by name of step and tensor."""
+    total, differing, missing, surplus = 0, list[Difference](), list[str](), list[str]()
+    for number, part in enumerate(parts, 2):
+        total += part.total
+        differing += [dataclasses.replace(one, name=f"step {number} {one.name}") for one in part.differing]
+        missing += [f"step {number} {one}" for one in part.missing]
+        surplus += [f"step {number} {one}" for one in part.surplus]
+    return TensorsCompared(total, tuple(differing), tuple(missing), tuple(surplus))
+
+
+def _states_of_steps(states: Iterable[tuple[Mapping[str, object], Mapping[str, object]]]) -> Iterator[str]:
+    for number, (one, other) in enumerate(states, 2):
+        yield from (f"step {number} {name}".rstrip() for name in _names_that_differ(one, other))
 
 
 NOTHING = TensorsCompared(0)

@@ -48,6 +48,10 @@ class NoLoss(Exception):
     """What a step computes is no loss: ``build`` is not accepted if the step is plain, else the implementation is why."""
 
 
+class NotCopied(Exception):
+    """A tensor of the model cannot be copied, so that nothing can be compared with it."""
+
+
 class Ended(Exception):
     """What ended a step and is no Exception, such as SystemExit; it has that one's traceback."""
 

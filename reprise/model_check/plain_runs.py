@@ -1,9 +1,11 @@
 """Plain runs, and whether an implementation's runs differ from them by more than they differ among themselves.
 
-If the model is not deterministic, a difference in one run may be chance, so both are run again. For each tensor, each run has a
-distance from the first plain run. If an implementation did what plain does, its runs could change places with plain's. It
-diverges only if no other choice of as many runs is set apart from the rest in as many tensors. By chance that happens at most
-once in ``comb(PLAIN_RUNS - 1 + RUNS, RUNS)`` such comparisons, 495, however many tensors vary and however they do.
+If the model is not deterministic, a difference in one run may be chance, so both are run again, for each implementation anew
+and in an order that is drawn: what changes from run to run, as by a counter that all models share, meets both alike. For each
+tensor, each of these runs has a distance from the first plain run. If an implementation did what plain does, any other order
+could have been drawn with the same results. It diverges only if no other choice of as many runs is set apart from the rest in
+as many tensors. By chance that happens at most once in ``comb(PLAIN_RUNS + RUNS, RUNS)`` such comparisons, 495, however many
+tensors vary and however they do.
 
 If plain's runs are all equal, and not all of the implementation's are set apart, one of both may be wrong now and then. They
 are then run in pairs, in an order that is drawn for each. If an implementation did what plain does, the one of a pair that
@@ -27,7 +29,7 @@ from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
-PLAIN_RUNS, RUNS = 9, 4  # of plain and of an implementation, if a first run differs
+PLAIN_RUNS, RUNS = 8, 4  # further ones of plain and of an implementation, if a first run differs
 PAIRS, ODD_PAIRS = 40, 10  # of further runs, if plain's are equal: at most, and those that are enough for a divergence
 SPREAD = 4.0  # runs are set apart if they differ by more than this many times what plain runs do
 UNDECIDED: Literal["cannot be told"] = "cannot be told"
@@ -51,7 +53,7 @@ class Judged:
 
 @dataclass
 class PlainRuns:
-    """The first plain run, and how others compare with it: one at first, more once an implementation's run differs."""
+    """The first plain run, and how others compare with it: one at first, more whenever an implementation's run differs."""
 
     setting: Setting
     tell: Callable[[str], object]
@@ -99,7 +101,7 @@ class PlainRuns:
         compared = compare_runs(self.first, seen)
         if compared.agrees and self.spread.agrees:
             return Judged("agrees", compared, compared)
-        self.tell(f"it differs: run again, {RUNS} times in all, and plain {PLAIN_RUNS} times")
+        self.tell(f"it differs: run {RUNS} more times, and plain {PLAIN_RUNS} more times, in an order that is drawn")
         whole = not self.spread.agrees or compared.of_first_step.agrees
         runs, seconds = [compared if whole else compared.of_first_step], list[float]()
 
@@ -108,23 +110,29 @@ class PlainRuns:
             runs.append(self._compared(again, whole=whole))
             seconds.extend(again.seconds)
 
-        plain = self._others(whole=whole)
-        for _ in range(RUNS - 1):
-            run_again()
-        if places := set_apart([one.distances for one in plain], [one.distances for one in runs]):
+        plain: list[Comparison] = []
+        order = random.Random(self.setting.seed)  # so that what differs in every other run, say, meets both alike
+        for is_plain in order.sample([True, False], PLAIN_RUNS + RUNS, counts=[PLAIN_RUNS, RUNS]):
+            if is_plain:
+                plain.append(self._run_plain(whole=whole))
+            else:
+                run_again()
+        if places := set_apart([one.distances for one in plain], [one.distances for one in runs[1:]]):
+            first = compared if places & compared.distances.keys() else runs[1]
             later = () if whole else compared.distances.keys() - compared.of_first_step.distances.keys()
-            return Judged("diverges", compared.at({*places, *later}), compared, seconds=tuple(seconds))
-        if self.spread.agrees and self._differs_alone(run_again, runs, whole=whole):
+            return Judged("diverges", first.at({*places, *later}), first, seconds=tuple(seconds))
+        if self.spread.agrees and self._differs_alone(run_again, runs, order, whole=whole):
             return Judged("diverges", compared, compared, sometimes=self._counts(runs), seconds=tuple(seconds))
         return Judged(UNDECIDED, compared, compared, self._undecided(runs), seconds=tuple(seconds))
 
-    def _differs_alone(self, run_again: Callable[[], None], runs: Sequence[Comparison], *, whole: bool) -> bool:
+    def _differs_alone(
+        self, run_again: Callable[[], None], runs: Sequence[Comparison], order: random.Random, *, whole: bool
+    ) -> bool:
         """Whether an implementation differs in ``ODD_PAIRS`` of further pairs of runs, before plain does in any."""
         self.tell(f"not all of its runs differ: both are run again, up to {PAIRS} times")
-        order = random.Random(self.setting.seed)  # so that what differs in every other run, say, meets both alike
         odd = 0
         for _ in range(PAIRS):
-            pair = [run_again, lambda: self._run_plain(whole=whole)]
+            pair: list[Callable[[], object]] = [run_again, lambda: self._run_plain(whole=whole)]
             for one in order.sample(pair, 2):
                 one()
             odd += not runs[-1].agrees
@@ -132,17 +140,12 @@ class PlainRuns:
                 break
         return odd == ODD_PAIRS and self.spread.agrees
 
-    def _others(self, *, whole: bool) -> list[Comparison]:
-        """How the last further plain runs compare with the first, over all steps or the first one; missing ones are run now."""
-        while len(self.whole) + (0 if whole else len(self.of_first_step)) < PLAIN_RUNS - 1:
-            self._run_plain(whole=whole)
-        every = self.whole if whole else [*(one.of_first_step for one in self.whole), *self.of_first_step]
-        return every[1 - PLAIN_RUNS :]
-
-    def _run_plain(self, *, whole: bool) -> None:
+    def _run_plain(self, *, whole: bool) -> Comparison:
         one = run(self.setting, None, steps=None if whole else 1)
         self.seconds += one.seconds
-        (self.whole if whole else self.of_first_step).append(self._compared(one, whole=whole))
+        compared = self._compared(one, whole=whole)
+        (self.whole if whole else self.of_first_step).append(compared)
+        return compared
 
     def _compared(self, seen: Run, *, whole: bool) -> Comparison:
         compared = compare_runs(self.first, seen)

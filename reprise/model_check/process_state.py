@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.deterministic
 from torch.nn.modules import module as module_hooks
+from torch.utils._python_dispatch import _pop_mode
 
 
 def _device_module() -> Any:
@@ -46,6 +48,19 @@ def random_streams() -> dict[str, str]:
     return {name: hashlib.blake2b(state, digest_size=8).hexdigest() for name, state in states.items()}
 
 
+def finish(work: Callable[[], object]) -> None:
+    """Do work that may be done twice: from its beginning after an interrupt, which is raised at the end."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            work()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
 @contextmanager
 def preserved() -> Iterator[None]:
     """Put back random numbers, grad mode, filters of warnings, hooks on all modules, and what ``_settings`` has.
@@ -54,7 +69,7 @@ def preserved() -> Iterator[None]:
     on the CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its
     first use is lost. Its streams are not put back if its module, such as that of MPS, does not say whether it is in use.
     """
-    settings = _settings()
+    settings, stacks = _settings(), _Stacks.now()
     with ExitStack() as stack:
         stack.enter_context(_random_numbers_preserved())
         stack.enter_context(warnings.catch_warnings())
@@ -63,7 +78,31 @@ def preserved() -> Iterator[None]:
         try:
             yield
         finally:
-            _set(settings)
+            finish(lambda: _set(settings))
+            finish(stacks.put_back)
+
+
+@dataclass(frozen=True)
+class _Stacks:
+    """PyTorch's stacks of dispatch modes and of hooks for saved tensors: the depth of one, the top of the other."""
+
+    modes: int
+    hooks: tuple[Any, Any] | None
+
+    @classmethod
+    def now(cls) -> _Stacks:
+        return cls(torch._C._len_torch_dispatch_stack(), _top_hooks())
+
+    def put_back(self) -> None:
+        """Take off what was left on the stacks."""
+        while torch._C._len_torch_dispatch_stack() > self.modes:
+            _pop_mode()
+        while _top_hooks() not in (None, self.hooks):
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+def _top_hooks() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(False)
 
 
 @contextmanager
@@ -72,9 +111,8 @@ def _random_numbers_preserved() -> Iterator[None]:
     devices = module.get_rng_state_all() if module is not None else None
     streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
     seed = torch.initial_seed()  # which an accelerator that is first used later begins with, too
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         torch.set_rng_state(streams[0])
         random.setstate(streams[1])
         np.random.set_state(streams[2])
@@ -82,6 +120,11 @@ def _random_numbers_preserved() -> Iterator[None]:
             module.set_rng_state_all(devices)
         elif hasattr(later := _device_module(), "manual_seed_all"):
             later.manual_seed_all(seed)  # at once if it is in use by now, else at its first use
+
+    try:
+        yield
+    finally:
+        finish(put_back)
 
 
 @contextmanager
@@ -92,9 +135,8 @@ def _hooks_on_all_modules_preserved() -> Iterator[None]:
         for name, value in vars(module_hooks).items()
         if name.startswith("_global_")
     }
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         for name, value in before.items():
             if isinstance(value, dict):
                 hooks = getattr(module_hooks, name)
@@ -102,6 +144,11 @@ def _hooks_on_all_modules_preserved() -> Iterator[None]:
                 hooks.update(value)
             else:
                 setattr(module_hooks, name, value)
+
+    try:
+        yield
+    finally:
+        finish(put_back)
 
 
 @dataclass(frozen=True)
@@ -116,6 +163,10 @@ class _Settings:
     checks_nan: bool
     autocast: tuple[tuple[str, bool, torch.dtype], ...]  # of the CPU and the accelerator: whether it is on, and its dtype
     caches_autocast: bool
+    uses_mkldnn: bool
+    cudnn: tuple[bool, ...]
+    attention: tuple[bool, ...]
+    fills_uninitialized_memory: bool
 
 
 def _settings() -> _Settings:
@@ -130,7 +181,15 @@ def _settings() -> _Settings:
         torch.is_anomaly_check_nan_enabled(),
         tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _device_types()),
         torch.is_autocast_cache_enabled(),
+        torch._C._get_mkldnn_enabled(),
+        tuple(getattr(torch.backends.cudnn, name) for name in _CUDNN),
+        tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _ATTENTION),
+        torch.utils.deterministic.fill_uninitialized_memory,
     )
+
+
+_CUDNN = "enabled", "benchmark", "deterministic", "allow_tf32"
+_ATTENTION = "flash", "mem_efficient", "math", "cudnn"  # kernels of scaled dot product attention
 
 
 def _device_types() -> tuple[str, ...]:
@@ -155,3 +214,12 @@ def _set(before: _Settings) -> None:
         torch.set_float32_matmul_precision(before.precision)
     if (now.is_deterministic, now.only_warns) != (before.is_deterministic, before.only_warns):
         torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
+    if now.uses_mkldnn != before.uses_mkldnn:
+        torch._C._set_mkldnn_enabled(before.uses_mkldnn)
+    if now.cudnn != before.cudnn:
+        for name, value in zip(_CUDNN, before.cudnn, strict=True):
+            setattr(torch.backends.cudnn, name, value)
+    if now.attention != before.attention:
+        for name, value in zip(_ATTENTION, before.attention, strict=True):
+            getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
+    torch.utils.deterministic.fill_uninitialized_memory = before.fills_uninitialized_memory

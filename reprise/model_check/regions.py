@@ -1,11 +1,13 @@
 """Regions of a model: found where it calls PyTorch's checkpoint, or named, and redirected to an implementation.
 
 While a model runs, the code of ``torch.utils.checkpoint.checkpoint`` is replaced, so that it does not matter how the
-model imported or bound the function. The implementation's own calls reach the original, in forward and in backward.
+model imported or bound the function. The implementation's own calls reach the original, in forward and in backward, and so do
+those of other threads.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
@@ -18,14 +20,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 import impls
+from reprise.model_check.process_state import finish
 
 Key = tuple[int, ...]  # the place of a call among those of its parent, after the parent's own key
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
@@ -86,6 +90,7 @@ class RegionLog:
         self, model: nn.Module, checkpoint: Callable[..., Any] | None, *, only: frozenset[Key] | None, watch: Watch | None
     ) -> None:
         self.checkpoint, self.only, self.watch = checkpoint, only, watch
+        self.thread = threading.get_ident()  # the one that runs the step
         self.names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
         self.begin_step()
 
@@ -202,9 +207,11 @@ def _implementation(inside: bool) -> Iterator[None]:
 def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What PyTorch's checkpoint does while redirected: run a region, or the original if an implementation calls it.
 
-    What a backward calls that began after the innermost region's run, or in no region, counts as the implementation's.
+    What a backward calls that began after the innermost region's run, or in no region, counts as the implementation's, and so
+    does what another thread calls than the step's, unless it is in a region's run.
     """
-    if not _active or _state.in_implementation or torch._C._current_graph_task_id() != _state.graph_task:
+    is_elsewhere = _state.run is None and bool(_active) and _active[-1].thread != threading.get_ident()
+    if not _active or _state.in_implementation or is_elsewhere or torch._C._current_graph_task_id() != _state.graph_task:
         return _ORIGINAL(*args, **kwargs)
     function, *rest = (kwargs.pop("function"), *args) if "function" in kwargs else args
     options = {name: kwargs.pop(name) for name in OPTIONS_DEFAULTS if name in kwargs}
@@ -232,15 +239,8 @@ def redirected(
     log = RegionLog(model, checkpoint, only=only, watch=watch)
     before = _TARGET.__code__
     wrapped: list[tuple[nn.Module, Any]] = []
-    try:
-        for name in matching(model, globs):
-            module = model.get_submodule(name)
-            wrapped.append((module, vars(module).get("forward")))
-            module.forward = functools.partial(_wrapped_forward, log, name, module.forward)
-        _active.append(log)
-        _TARGET.__code__ = _redirected.__code__
-        yield log
-    finally:
+
+    def put_back() -> None:
         _TARGET.__code__ = before
         if log in _active:
             _active.remove(log)
@@ -248,6 +248,35 @@ def redirected(
             module.__dict__.pop("forward", None)
             if own is not None:
                 module.__dict__["forward"] = own
+
+    try:
+        for name in matching(model, globs):
+            module = model.get_submodule(name)
+            wrapped.append((module, vars(module).get("forward")))
+            try:
+                module.forward = _Forward(log, name, module.forward)
+            except Exception as error:
+                told = f"regions: forward of {name} ({type(module).__name__}) cannot be replaced: {error}"
+                raise NoRegions(f"{told}; let the model call PyTorch's checkpoint there") from error
+        _active.append(log)
+        _TARGET.__code__ = _redirected.__code__
+        yield log
+    finally:
+        finish(put_back)
+
+
+class _Forward(functools.partial[Any]):
+    """A module's forward as a region. To code that looks at it, it is the method that it was: its function and signature."""
+
+    def __new__(cls, log: RegionLog, name: str, forward: Callable[..., Any]) -> Self:
+        made = super().__new__(cls, _wrapped_forward, log, name, forward)
+        functools.update_wrapper(made, forward)
+        vars(made).update({one: getattr(forward, one) for one in ("__func__", "__self__") if hasattr(forward, one)})
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """The forward of a copy of the module, which is no region."""
+        return copy.deepcopy(self.args[-1], memo)
 
 
 def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -291,7 +320,11 @@ def _outermost(names: Iterable[str]) -> list[str]:
 
 def largest_modules(model: nn.Module, count: int = 10) -> str:
     """The modules with most parameters, for a message."""
-    sizes = {name: sum(one.numel() for one in module.parameters()) for name, module in model.named_modules() if name}
+    sizes = {
+        name: sum(0 if is_lazy(one) else one.numel() for one in module.parameters())
+        for name, module in model.named_modules()
+        if name
+    }
     if not sizes:
         return "the model has no modules inside it"
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:count]

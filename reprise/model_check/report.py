@@ -161,8 +161,8 @@ def _lines(report: Report) -> list[str]:
         )
     if not report.spread.agrees:
         told = (
-            f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges only if all its {RUNS} runs "
-            f"differ from plain more than {SPREAD:g} times as much; a smaller difference cannot be told from noise"
+            f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges only if {RUNS} further runs "
+            f"of it differ from plain more than {SPREAD:g} times as much; a smaller difference cannot be told from noise"
         )
         lines += [
             told,
@@ -178,7 +178,7 @@ def _lines(report: Report) -> list[str]:
     if report.region_costs:
         lines += _regions_table(report.region_costs)
     for one in report.results:
-        lines += ["", *_told(one)]
+        lines += ["", *_told(one, report.other_leaves)]
         lines += [f"  no figures, and no further warnings: {one.not_measured}"] if one.not_measured else []
         for warned in one.warnings:
             lines += [f"  warning: {warned.message}: {_listed(warned.places)}", f"    {warned.remedy}"]
@@ -188,12 +188,15 @@ def _lines(report: Report) -> list[str]:
     return lines
 
 
-def _told(one: Result) -> list[str]:
+def _told(one: Result, other_leaves: Sequence[str]) -> list[str]:
     """Lines with the verdict on an implementation, its reason, and the explanation."""
     if one.verdict == UNDECIDED:
         first = f"{one.implementation}: whether it agrees cannot be told: {one.undecided}"
     else:
         first = f"{one.implementation} {one.verdict}"
+        if one.verdict == "agrees" and other_leaves:
+            count = f"{len(other_leaves)} gradient{'s' * (len(other_leaves) != 1)}"
+            first += f" in what is compared; {count} of the step cannot be compared"
         first += ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
     lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
     if one.sometimes:
@@ -243,10 +246,12 @@ def _choice(choice: Choice, regions: int) -> list[str]:
 def differences(comparison: Comparison) -> list[str]:
     """A line for each kind of thing that differs."""
     lines = [line for name, part in comparison.parts.items() for line in _difference(name, part)]
-    if comparison.random_streams:
-        lines.append(f"random number streams are in another state after the step: {_listed(comparison.random_streams)}")
-    if comparison.training_flags:
-        lines.append(f"train() or eval() differs after the step: {_listed(comparison.training_flags)}")
+    streams = {"after the step": comparison.random_streams, "after later steps": comparison.random_streams_of_later_steps}
+    flags = {"after the step": comparison.training_flags, "after later steps": comparison.training_flags_of_later_steps}
+    lines += [
+        f"random number streams are in another state {when}: {_listed(names)}" for when, names in streams.items() if names
+    ]
+    lines += [f"train() or eval() differs {when}: {_listed(names)}" for when, names in flags.items() if names]
     return lines
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
-from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, PlainFails
-from reprise.model_check.process_state import preserved, random_streams, seed_all
+from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
+from reprise.model_check.process_state import finish, preserved, random_streams, seed_all
 from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
 
 Checkpoint = Callable[..., Any]
@@ -43,13 +44,29 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class FirstStep:
-    """What the first step of a run left, as copies on the CPU; ``recomputations`` counts further runs of regions' functions."""
+class StepEnd:
+    """What a step left after backward, as copies on the CPU."""
 
     gradients: Tensors
     buffers: Tensors
     random: Mapping[str, str]
     training: Mapping[str, bool]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> StepEnd:
+        """What there is now."""
+        return cls(
+            gradients=copies({name: one.grad for name, one in model.named_parameters()}),
+            buffers=copies(dict(model.named_buffers())),
+            random=random_streams(),
+            training={name: module.training for name, module in model.named_modules()},
+        )
+
+
+@dataclass(frozen=True)
+class FirstStep(StepEnd):
+    """What the first step of a run left; ``recomputations`` counts further runs of regions' functions."""
+
     regions: tuple[Region, ...]
     output_requires_grad: Mapping[Key, bool]
     calls: int
@@ -61,22 +78,30 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Run(FirstStep):
-    """What a run left: its first step, losses, ``parameters`` and ``last_buffers`` after the last step.
+    """What a run left: its first step, what each of the ``later`` steps left, losses, and ``parameters`` after the last step.
 
     ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code.
     """
 
+    later: tuple[StepEnd, ...]
     losses: tuple[torch.Tensor, ...]
     seconds: tuple[float, ...]
     parameters: Tensors
-    last_buffers: Tensors
     initial: Tensors
     sources: frozenset[str]
 
 
 def copies(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
-    """Copies of these tensors on the CPU, in the same layout; entries that are None are left out."""
-    return {name: one.detach().to("cpu", copy=True) for name, one in tensors.items() if one is not None}
+    """Copies of these tensors on the CPU, in the same layout; entries that are None or not initialized are left out."""
+    return {name: _copy(name, one) for name, one in tensors.items() if one is not None and not is_lazy(one)}
+
+
+def _copy(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    try:
+        return tensor.detach().to("cpu", copy=True)
+    except Exception as error:
+        told = f"{name} ({type(tensor).__name__}, {tensor.layout}, on {tensor.device}) cannot be copied, so the model cannot be"
+        raise NotCopied(f"{told} checked: {errors.told(error)}") from error
 
 
 def run(
@@ -96,10 +121,10 @@ def run(
         return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
     except (BuildFails, NotAccepted, NoRegions, *INTERRUPTS):
         raise
-    except NoLoss as error:
+    except (NoLoss, NotCopied) as error:
         if checkpoint is not None:
             raise
-        raise NotAccepted(f"{error}; {ACCEPTED}") from error
+        raise NotAccepted(f"{error}; {ACCEPTED}" if isinstance(error, NoLoss) else str(error)) from error
     except BaseException as error:
         if checkpoint is None:
             raise PlainFails(error, watched=probe is not None) from error
@@ -119,7 +144,7 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         if not trainable:
             raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
         optimizer = torch.optim.SGD(trainable, lr=LEARNING_RATE)
-        losses, seconds = list[torch.Tensor](), list[float]()
+        losses, seconds, later = list[torch.Tensor](), list[float](), list[StepEnd]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
         with (
@@ -132,16 +157,19 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 loss, time_taken = _step(subject, log, observer)
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
-                first = first or _first_step(model, loss, log, setting.globs)
+                if first is None:
+                    first = _first_step(model, loss, log, setting.globs)
+                else:
+                    later.append(StepEnd.of(model))
                 del loss
                 optimizer.step()
             assert first is not None
             return Run(
                 **vars(first),
+                later=tuple(later),
                 losses=tuple(losses),
                 seconds=tuple(seconds),
                 parameters=copies(dict(model.named_parameters())),
-                last_buffers=copies(dict(model.named_buffers())),
                 initial=initial,
                 sources=errors.sources(model, setting.build),
             )
@@ -151,25 +179,30 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
 def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
     """Restore tensors, gradients and train() flags afterwards: newly built models may share modules that the user keeps."""
     training = {module: module.training for module in model.modules()}
-    registered: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (own, dict(own)) for module in training for own in (vars(module)["_parameters"], vars(module)["_buffers"])
-    ]
+    own = [vars(module).get(name) for module in training for name in ("_parameters", "_buffers")]  # None in scripted ones
+    registered = [(one, dict(one)) for one in own if one is not None]
     gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
-    try:
-        yield
-    finally:
-        for own, before in registered:
-            if [*map(id, own.values())] != [*map(id, before.values())]:  # forward has put another tensor in its place
-                own.clear()
-                own.update(before)
+
+    def put_back() -> None:
+        for one, before in registered:
+            if [*map(id, one.values())] != [*map(id, before.values())]:  # forward has put another tensor in its place
+                one.clear()
+                one.update(before)
         with torch.no_grad():
-            for name, one in tensors.items():
-                if one.layout == torch.strided and not torch.equal(one, values[name].to(one.device)):
-                    one.copy_(values[name])
+            for name, value in values.items():
+                one = tensors[name]
+                if one.layout == torch.strided and not torch.equal(one, value.to(one.device)):
+                    one.copy_(value)
         for name, gradient in gradients.items():
             tensors[name].grad = gradient
         for module, flag in training.items():
-            module.training = flag
+            if module.training != flag:
+                module.training = flag
+
+    try:
+        yield
+    finally:
+        finish(put_back)
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
@@ -191,10 +224,7 @@ def _first_step(model: nn.Module, loss: torch.Tensor, log: RegionLog, globs: tup
     if not log.regions:
         raise NoRegions(_no_regions(model, globs))
     return FirstStep(
-        gradients=copies({name: one.grad for name, one in model.named_parameters()}),
-        buffers=copies(dict(model.named_buffers())),
-        random=random_streams(),
-        training={name: module.training for name, module in model.named_modules()},
+        **vars(StepEnd.of(model)),
         regions=tuple(log.regions.values()),
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import random
 import sys
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +167,201 @@ def test_an_implementation_may_be_called_plain() -> None:
     report = check(built(), impl=["plain", "nested"])
     assert [one.implementation for one in report.results] == ["plain", "nested"]
     assert report.agrees
+
+
+class Masked(nn.Module):
+    """The recomputation of its second step draws another mask of dropout."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(8, 8, dtype=dtype), nn.Linear(8, 8, dtype=dtype)
+        self.generator, self.steps = torch.Generator(), 0
+
+    def region(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).tanh()
+        if self.steps > 1:
+            y = y * (torch.rand(y.shape, generator=self.generator) > 0.5).to(y.dtype)
+        return y.square()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.steps += 1
+        return checkpoint(self.region, self.first(x), use_reentrant=False).float().mean() * 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_the_second_step_are_compared(dtype: torch.dtype) -> None:
+    def build() -> Any:
+        x = torch.randn(4, 8, dtype=dtype)
+        return Masked(dtype), lambda model: model(x)
+
+    report = check(build, impl="nested")
+    (result,) = report.results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert result.comparison.gradients.agrees
+    assert not result.comparison.is_rounding
+    assert "nested diverges\n  gradients of later steps: 4 of 4 differ: step 2 " in str(report)
+
+
+class ChangesStates(nn.Module):
+    """The recomputation of its second step calls eval() and draws numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer, self.dropout = nn.Linear(8, 8), nn.Linear(8, 8), nn.Dropout(0.0)
+        self.runs = 0
+
+    def region(self, x: torch.Tensor) -> torch.Tensor:
+        self.runs += 1
+        if self.runs == 4:
+            self.dropout.eval()
+            random.random()
+        return self.layer(x).tanh().square()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(self.region, self.first(x), use_reentrant=False, preserve_rng_state=False)
+
+
+def test_streams_and_flags_of_the_second_step_are_compared() -> None:
+    report = check(lambda: (ChangesStates(), torch.randn(4, 8)), impl="torch-nonreentrant")
+    (result,) = report.results
+    assert result.verdict == "diverges"
+    told = str(report).splitlines()
+    assert "  random number streams are in another state after later steps: step 2 Python" in told
+    assert "  train() or eval() differs after later steps: step 2 dropout" in told
+
+
+class Scaling(nn.Module):
+    """A layer with an optional factor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> Any:
+        return self.linear(x).sin() * scale
+
+
+class Looks(nn.Module):
+    """Looks at its layer's forward before it calls it, and calls a copy of the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(8, 8), Scaling()
+        self.seen: list[Any] = []
+
+    def forward(self, x: torch.Tensor) -> Any:
+        forward: Any = self.layer.forward
+        copied = copy.deepcopy(self.layer)
+        assert copied(x).shape == x.shape
+        self.seen += [inspect.signature(forward), forward.__func__, forward.__self__, forward.__name__]
+        self.seen += [copied.forward.__func__ is Scaling.forward, copied.forward.__self__ is copied]
+        return self.layer(self.first(x))
+
+
+def test_forward_of_a_named_module_looks_as_it_was() -> None:
+    models: list[Looks] = []
+
+    def build() -> Any:
+        models.append(Looks())
+        return models[-1], torch.randn(4, 8)
+
+    report = check(build, impl="nested", regions="layer")
+    assert (report.agrees, report.results[0].calls) == (True, 1)
+    for model in models:
+        forward = model.layer.forward
+        expected = [inspect.signature(forward), Scaling.forward, model.layer, "forward", True, True]
+        assert model.seen[: len(expected)] == expected
+        assert "forward" not in vars(model.layer)
+
+
+class Final(Scaling):
+    """A layer whose forward cannot be set."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "forward":
+            raise AttributeError("forward is final")
+        super().__setattr__(name, value)
+
+
+def test_a_forward_that_cannot_be_replaced_is_not_the_models_error() -> None:
+    def build() -> Any:
+        return nn.Sequential(nn.Linear(8, 8), Final()), torch.randn(4, 8)
+
+    with pytest.raises(ValueError, match=r"^regions: forward of 1 \(Final\) cannot be replaced: forward is final; let "):
+        check(build, impl="nested", regions="1")
+
+
+def lazy() -> nn.Module:
+    return nn.LazyLinear(8)
+
+
+def traced() -> nn.Module:
+    one: nn.Module = torch.jit.trace(nn.Linear(8, 8), torch.ones(4, 8))  # type: ignore[no-untyped-call]
+    return one
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("first", [lazy, traced])
+def test_a_lazy_or_traced_module_is_checked(first: Callable[[], nn.Module]) -> None:
+    def build() -> Any:
+        model, x = built()()
+        model.first = first()  # type: ignore[assignment]
+        return model, x
+
+    (result,) = check(build, impl="nested").results
+    assert (result.verdict, result.comparison.gradients.total if result.comparison else 0) == ("agrees", 10)
+
+
+class Opaque(torch.Tensor):
+    """A tensor that no operator takes."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.Tensor.to, torch.Tensor.detach):
+            raise NotImplementedError("opaque")
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+def test_a_tensor_that_cannot_be_copied_is_not_the_models_error() -> None:
+    def build() -> Any:
+        model, x = built()()
+        model.register_buffer("opaque", torch.ones(2).as_subclass(Opaque))
+        return model, x
+
+    with pytest.raises(
+        TypeError, match=r"^opaque \(Opaque, torch.strided, on cpu\) cannot be copied, .*NotImplementedError: opaque"
+    ):
+        check(build, impl="nested")
+
+
+def in_a_thread(function: Any, *args: Any) -> Any:
+    """PyTorch's checkpoint, called by another thread."""
+    with futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(checkpoint, function, *args, use_reentrant=False).result()
+
+
+def in_itself(function: Any, *args: Any) -> Any:
+    """PyTorch's checkpoint, which is called again in its recomputation."""
+    return checkpoint(lambda *args: checkpoint(function, *args, use_reentrant=False), *args, use_reentrant=False)
+
+
+@pytest.mark.parametrize("function", [in_a_thread, in_itself])
+def test_calls_of_the_implementation_are_no_regions(function: Callable[..., Any]) -> None:
+    (result,) = check(built(), impl=own(function)).results
+    assert (result.verdict, result.calls, result.recomputations) == ("agrees", 3, 3)
+
+
+def test_another_thread_of_the_user_has_no_regions() -> None:
+    def after(_: Any, x: torch.Tensor) -> torch.Tensor:
+        with futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(checkpoint, torch.sin, torch.ones(2, requires_grad=True), use_reentrant=False).result()
+        return x
+
+    def build() -> Any:
+        model, x = built()()
+        model.first.register_forward_hook(lambda _, __, result: after(_, result))
+        return model, x
+
+    report = check(build, impl="nested")
+    assert (report.agrees, len(report.regions)) == (True, 3)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import random
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,12 +15,14 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as module_hooks
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import BaseTorchDispatchMode, _get_current_dispatch_mode_stack
 
 from reprise.model_check import process_state, regions
 from reprise.model_check.checking import check
-from reprise.model_check.process_state import preserved, random_streams
+from reprise.model_check.process_state import finish, preserved, random_streams
+from reprise.model_check.run import run
 from tests.support.checked_models import Model, built, early_partial
 
 TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
@@ -40,6 +44,11 @@ def state() -> tuple[Any, ...]:
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.is_anomaly_check_nan_enabled(),
         torch.get_num_threads(),
+        torch.backends.mkldnn.enabled,
+        torch.backends.cudnn.benchmark,
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+        torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
         torch.get_float32_matmul_precision(),
         len(_get_current_dispatch_mode_stack()),
         len(torch.overrides._get_current_function_mode_stack()),
@@ -81,6 +90,12 @@ CHANGES: list[Callable[[], object]] = [
     lambda: torch.set_autocast_cache_enabled(False),
     lambda: module_hooks.register_module_forward_hook(lambda *_: None),
     lambda: torch.set_grad_enabled(False),
+    lambda: torch.backends.mkldnn.set_flags(False),
+    lambda: setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
+    lambda: torch.backends.cuda.enable_flash_sdp(not torch.backends.cuda.flash_sdp_enabled()),
+    lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
+    lambda: saved_tensors_hooks(lambda one: one, lambda one: one).__enter__(),
+    lambda: BaseTorchDispatchMode().__enter__(),
     lambda: torch.manual_seed(9),
     lambda: random.seed(9),
     lambda: np.random.seed(9),
@@ -291,6 +306,45 @@ def test_a_module_that_all_models_share_starts_each_run_alike_and_keeps_its_valu
     assert not report.initial_values_differ
     assert torch.equal(shared.weight, before)
     assert torch.equal(shared.weight.grad, torch.ones(8, 8))
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_an_interrupt_while_values_are_put_back_leaves_none_changed(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, calls = nn.Linear(8, 8), itertools.count(1)
+    before = copy.deepcopy(shared.state_dict())
+    equal = torch.equal
+
+    def interrupted(*tensors: torch.Tensor) -> bool:
+        if sys._getframe(1).f_code.co_filename == run.__code__.co_filename and next(calls) == nth:
+            raise KeyboardInterrupt
+        return equal(*tensors)
+
+    def made() -> Any:
+        model, x = built(lambda _, x: shared.eval()(x))()
+        model.first = shared
+        return model, x
+
+    monkeypatch.setattr(torch, "equal", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        check(made, impl="nested", steps=1)
+    assert all(equal(one, before[name]) for name, one in shared.state_dict().items())
+    assert shared.training
+    assert shared.weight.grad is None
+
+
+def test_work_is_finished_before_an_interrupt_is_raised() -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        done.append(1)
+        if len(done) < 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finish(work)
+    assert len(done) == 3
+    finish(work)
+    assert len(done) == 4
 
 
 class Counting(nn.Linear):

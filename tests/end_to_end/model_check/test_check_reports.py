@@ -391,4 +391,5 @@ def test_gradients_that_are_not_compared_are_told() -> None:
     report = check(lambda: (Listed(), torch.ones(1, 2)), impl="nested", steps=1)
     assert {*report.other_leaves} == {"(4, 3)", "(4,)"}
     assert "not compared: gradients of tensors that are not among model.named_parameters()" in str(report)
+    assert "nested agrees in what is compared; 2 gradients of the step cannot be compared" in str(report).splitlines()
     assert "not compared" not in str(check(built(), impl="nested", steps=1))
