@@ -16,6 +16,7 @@ import torch.utils.deterministic
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import _pop_mode
 
+_DETERMINISTIC: Any = torch.utils.deterministic  # its annotations lack what it has
 
 def _device_module() -> Any:
     """The module of the accelerator that is available, such as ``torch.cuda``; None if there is none."""
@@ -184,7 +185,7 @@ def _settings() -> _Settings:
         torch._C._get_mkldnn_enabled(),
         tuple(getattr(torch.backends.cudnn, name) for name in _CUDNN),
         tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _ATTENTION),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        _DETERMINISTIC.fill_uninitialized_memory,
     )
 
 
@@ -222,4 +223,4 @@ def _set(before: _Settings) -> None:
     if now.attention != before.attention:
         for name, value in zip(_ATTENTION, before.attention, strict=True):
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
-    torch.utils.deterministic.fill_uninitialized_memory = before.fills_uninitialized_memory
+    _DETERMINISTIC.fill_uninitialized_memory = before.fills_uninitialized_memory

@@ -1,0 +1,77 @@
+"""The command reprise check: its status, its JSON, and what ends it before a check."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprise.model_check.command import main
+
+HERE = "tests.end_to_end.model_check.test_check"
+
+
+def build_fails() -> Any:
+    return dict[str, int]()["no such key"]
+
+
+def test_an_error_of_build_is_told_as_such_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{__name__}:build_fails"]) == 2
+    line = build_fails.__code__.co_firstlineno + 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"reprise check: build failed at {__file__}:{line}: KeyError: 'no such key'"
+    )
+
+
+@pytest.mark.parametrize(("name", "status"), [("build", 0), ("build_with_batch_norm", 1)])
+def test_the_status_and_the_json_of_the_command(name: str, status: int, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert main([f"{HERE}:{name}", "--impl", "nested", "--json", str(path)]) == status
+    told = json.loads(path.read_text())
+    assert (told["results"][0]["verdict"], told["agrees"], told["passes"]) == (
+        ("diverges", False, False) if status else ("agrees", True, True)
+    )
+
+
+def test_the_command_imports_neither_the_suite_nor_its_libraries() -> None:
+    told = "import sys, reprise.model_check.checking, reprise.model_check.command; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert not {name.partition(".")[0] for name in ran.stdout.split()} & {"cyclopts", "conformance", "benches", "pytest"}
+
+
+@pytest.mark.parametrize("package", ["torch", "numpy"])
+def test_a_package_that_is_missing_is_named(package: str) -> None:
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\nfrom reprise.model_check.command import main; sys.exit(main(['m:f']))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    told = ran.stderr.splitlines()[-1]  # torch warns of numpy
+    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert told.startswith(f"reprise check: it needs the package {package}, which this Python lacks: ")
+
+
+def test_an_interrupt_while_torch_is_imported_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-m", "reprise", "check", "m:build"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (130, "reprise check: interrupted; nothing is written\n")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{HERE}:build", "--json", "/no such folder/report.json"]) == 2
+    assert capsys.readouterr().err == "reprise check: --json is /no such folder/report.json; its folder must exist\n"
+
+
+def test_an_interrupt_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("reprise.model_check.checking.check", interrupted)
+    assert main([f"{HERE}:build"]) == 130
+    assert capsys.readouterr().err == "reprise check: interrupted; nothing is written\n"
