@@ -167,7 +167,7 @@ class _Check:
             region_costs=planner.region_costs() if planner else (),
             reentrant_calls=plain.first.reentrant_calls,
             uncalled=plain.first.uncalled,
-            other_leaves=plain.first.other_leaves,
+            other_leaves=plain.other_leaves,
             not_measured=plain.not_measured,
         )
 

@@ -67,6 +67,7 @@ class Observations:
     updated_again: tuple[str, ...] = ()  # buffers, see _updated_again
     regions: tuple[Region, ...] = ()
     output_requires_grad: dict[Key, bool] = field(default_factory=dict)
+    other_leaves: list[str] = field(default_factory=list)  # shapes of what has a gradient, and is no parameter of the model
 
 
 class _StepMeter(TorchDispatchMode):
@@ -83,6 +84,8 @@ class _StepMeter(TorchDispatchMode):
         self.operators = 0
         self.unread: tuple[Mapping[str, str], int] = {}, -1
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
+        self.parameters = {id(one) for one in model.parameters()}
+        self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
         self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         with self.own:
@@ -108,6 +111,8 @@ class _StepMeter(TorchDispatchMode):
             self.known.setdefault(storage, 0)  # was there before the step
             if tensor is not overwritten:
                 self.read[storage._cdata, int(tensor.storage_offset())] = self.operators
+            if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.parameters:
+                self.other_leaves[id(tensor)] = weakref.ref(tensor)
 
     def _note_outputs(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         for storage in storages(result):
@@ -124,6 +129,15 @@ class _StepMeter(TorchDispatchMode):
     def has_read(self, state: State, since: int) -> bool:
         """Whether an operator after number ``since`` has read a tensor; True for one that is not dense, as it may have."""
         return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
+
+    def shapes_of_other_leaves(self) -> Iterator[str]:
+        """Of leaves with a gradient that are no parameters of the model: inputs, and parameters in plain lists.
+
+        They are not looked for in the graph: to read a node would keep a Python object for it, and a long chain of these is
+        freed by recursion.
+        """
+        found = (one() for one in self.other_leaves.values())
+        return (str(tuple(one.shape)) for one in found if one is not None and one.grad is not None)
 
     def unread_at_end(self) -> Mapping[str, str]:
         """``unread`` if no operator has run since."""
@@ -167,6 +181,7 @@ def measure(
                 module, device = found
                 module.reset_peak_memory_stats(device)
                 stack.callback(lambda: peaks.append(module.max_memory_allocated(device)))
+        stack.callback(lambda: seen.other_leaves.extend(meter.shapes_of_other_leaves()))
         stack.enter_context(meter)
         return stack
 

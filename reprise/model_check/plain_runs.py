@@ -60,6 +60,7 @@ class PlainRuns:
     first: Run
     costs: Costs | None  # None if the model fails under the meter, or the meter does
     not_measured: str  # why there are no costs
+    other_leaves: tuple[str, ...]  # shapes of what has a gradient and is no parameter of the model; empty without costs
     initial_values_differ: tuple[str, ...]
     seconds: list[float]
     whole: list[Comparison]
@@ -71,9 +72,9 @@ class PlainRuns:
 
         If the metered run differs or fails, the meter may be the reason, so a run without it takes its place.
         """
-        first, costs, other, reason = run(setting, None), None, None, ""
+        first, costs, other, reason, seen = run(setting, None), None, None, "", Observations()
         try:
-            costs, other = measure(setting, None, Observations(), steps=setting.steps)
+            costs, other = measure(setting, None, seen, steps=setting.steps)
         except (PlainFails, MeteringFails) as error:
             reason = str(error)
         seconds = [*first.seconds, *(other.seconds if other else ())]
@@ -81,7 +82,9 @@ class PlainRuns:
             other = run(setting, None)
             seconds += other.seconds
         initial = tuple(one.name for one in compare_tensors(first.initial, other.initial).differing)
-        return cls(setting, tell, first, costs, reason, initial, seconds, [compare_runs(first, other)])
+        return cls(
+            setting, tell, first, costs, reason, tuple(seen.other_leaves), initial, seconds, [compare_runs(first, other)]
+        )
 
     @property
     def spread(self) -> Comparison:

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _pop_mode
 
 _DETERMINISTIC: Any = torch.utils.deterministic  # its annotations lack what it has
 
+
 def _device_module() -> Any:
     """The module of the accelerator that is available, such as ``torch.cuda``; None if there is none."""
     kind = torch.accelerator.current_accelerator()

@@ -73,7 +73,6 @@ class FirstStep(StepEnd):
     recomputations: int
     reentrant_calls: int  # of the model's own that ask for use_reentrant=True
     uncalled: Mapping[str, tuple[str, ...]]  # by glob, matching modules that the step does not call
-    other_leaves: tuple[str, ...]  # of a plain run: shapes of tensors that get a gradient, and are no parameters of the model
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
                 if first is None:
-                    first = _first_step(model, loss, log, setting.globs)
+                    first = _first_step(model, log, setting.globs)
                 else:
                     later.append(StepEnd.of(model))
                 del loss
@@ -220,7 +219,7 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
     return loss, seconds
 
 
-def _first_step(model: nn.Module, loss: torch.Tensor, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
+def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
     if not log.regions:
         raise NoRegions(_no_regions(model, globs))
     return FirstStep(
@@ -231,21 +230,7 @@ def _first_step(model: nn.Module, loss: torch.Tensor, log: RegionLog, globs: tup
         recomputations=log.recomputations,
         reentrant_calls=log.reentrant_calls,
         uncalled=uncalled(model, globs, log.called_modules),
-        other_leaves=_other_leaves(model, loss) if log.checkpoint is None else (),
     )
-
-
-def _other_leaves(model: nn.Module, loss: torch.Tensor) -> tuple[str, ...]:
-    """Shapes of the leaves of a loss's graph that are no parameters of the model: inputs, and parameters in plain lists."""
-    known = {*model.parameters()}
-    todo: list[Any] = [loss.grad_fn] if loss.grad_fn is not None else []
-    nodes = dict.fromkeys(todo)  # a dict, for the order
-    while todo:
-        found = [one for one, _ in todo.pop().next_functions if one is not None and one not in nodes]
-        nodes |= dict.fromkeys(found)
-        todo += found
-    leaves = [one.variable for one in nodes if type(one).__name__ == "AccumulateGrad"]  # a Function may have a variable, too
-    return tuple(str(tuple(one.shape)) for one in leaves if one not in known)
 
 
 def now(model: nn.Module) -> float:

@@ -1,7 +1,9 @@
-"""reprise check: how often it runs the model, by kind of run, and what that amounts to in FLOPs."""
+"""reprise check: how often it runs the model, by kind of run, what that amounts to in FLOPs; and a long graph."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,3 +138,29 @@ def test_a_device_that_counts_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     counting = SimpleNamespace(memory_allocated=None, max_memory_allocated=None, reset_peak_memory_stats=None)
     monkeypatch.setattr(torch, "mps", counting)
     assert metering._counting_allocator(on_mps()) == (counting, torch.device("mps", 0))
+
+
+class Chain(nn.Module):
+    """A region, and a chain of operators after it that is longer than a small stack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.utils.checkpoint.checkpoint(self.first, x, use_reentrant=False)
+        for _ in range(8000):
+            x = x * 1.0
+        return x
+
+
+def build_chain() -> Any:
+    return Chain(), torch.ones(2, 4)
+
+
+def test_no_node_of_a_long_graph_is_read() -> None:
+    """Each node that was read is freed by recursion, which ends the process if the chain is long beside the stack."""
+    check = f"import reprise; print(reprise.check({__name__}.build_chain, impl='nested', steps=1).agrees)"
+    command = f'ulimit -s 1024; exec "{sys.executable}" -c "import {__name__}; {check}"'
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr
