@@ -1,5 +1,5 @@
-"""deepspeed-nonreentrant, law compiled_inside_or_around. Whether the region is compiled, or what it calls, or both, changes
-no number, also if shapes differ: or it is refused."""
+"""deepspeed-nonreentrant, law compiled_inside_or_around. Whether a region is compiled, what it calls, or both, also inside
+another region, changes no number: or it is refused."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -7,6 +7,7 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
+    options = {}
     w = torch.randn(3, 3, device=device, requires_grad=True)
     inputs = [torch.randn(each, 3, device=device, requires_grad=True) for each in (2,)]
     def f(h):
@@ -14,7 +15,7 @@ def run(checkpoint, note, device):
     def backward(outputs):
         torch.autograd.backward(outputs, [torch.ones_like(y) for y in outputs])
     inside = f
-    step = lambda x: checkpoint(inside, x).tanh()
+    step = lambda x: checkpoint(inside, x, **options).tanh()
     step = torch.compile(step, backend='aot_eager')
     note('seen outputs', backward([step(x) for x in inputs]))
 

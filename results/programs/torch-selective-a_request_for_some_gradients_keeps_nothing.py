@@ -6,13 +6,14 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
-    note('leaves', (p0, ))
+    note('leaves', (p0,))
     def f1(a2):
         h3 = torch.sin(a2)
         return (torch.sin(h3), h3)

@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -16,8 +17,7 @@ def run(checkpoint, note, device):
     x.scale = 3.0
     seen = []
     def inner(a):
-        scale = getattr(a, 'scale', None)
-        seen.append((scale,))
+        seen.append((getattr(a, 'scale', None),))
         h = a
         return (h * p).sin() * getattr(a, 'scale', 1.0)
     def outer(a):

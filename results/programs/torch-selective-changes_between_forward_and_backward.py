@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -16,7 +17,8 @@ def run(checkpoint, note, device):
         h3 = torch.sin(a2)
         return h3
     h4 = checkpoint(f1, a2=p0)
-    with torch.no_grad(): p0.mul_(0.5)
+    with torch.no_grad():
+        p0.mul_(0.5)
     h4.backward(torch.ones_like(h4))
 
 def show(x):

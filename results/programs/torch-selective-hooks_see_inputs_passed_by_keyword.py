@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -13,11 +14,10 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 * a2
         def f4(a5, a6):
             h7 = a5 * a6
             return h7
-        h8 = checkpoint(f4, h3, a6=a2)
+        h8 = checkpoint(f4, a2 * a2, a6=a2)
         return h8
     h9 = checkpoint(f1, a2=p0)
     end = h9 * p0

@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -19,7 +20,6 @@ def run(checkpoint, note, device):
         return h5
     h6 = checkpoint(f1, p0)
     h6.backward(torch.ones_like(h6))
-
 def caller(run):
     frames = ((f, f.f_globals.get('__name__', 'torch.')) for f, _ in traceback.walk_stack(sys._getframe(3)))
     frame = next((f for f, name in frames if not name.startswith('torch.') or name == 'torch.autograd.graph'))
@@ -29,11 +29,8 @@ class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return self.see(func, (result := func(*args, **kwargs or {}))) or result
 seen = collections.Counter()
-def see(func, result):
-    seen[func.overloadpacket.__name__] += caller(run) != ''
+def see(func, result): seen[func.overloadpacket.__name__] += caller(run) != ''
 Watch.see = staticmethod(see)
-with Watch():
-    run(checkpoint, lambda label, value=None: None, 'cpu')
-for label, number in {'mm': 2}.items():
-    print(f'{label}: due is {number}, torch-selective {seen.get(label, 0)}')
+with Watch(): run(checkpoint, lambda label, value=None: None, 'cpu')
+for label, number in {'mm': 2}.items(): print(f'{label}: due is {number}, torch-selective {seen.get(label, 0)}')
 sys.exit(any((seen.get(label, 0) != number for label, number in {'mm': 2}.items())))

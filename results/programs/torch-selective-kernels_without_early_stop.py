@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 checkpoint = functools.partial(checkpoint, early_stop=False)
@@ -16,12 +17,11 @@ def run(checkpoint, note, device):
     def f1(a2):
         h3 = torch.sin(a2)
         return h3
-    h4 = checkpoint(f1, p0)
     def f5(a6):
         h7 = torch.sin(a6)
         h8 = h7 @ a6
         return h8
-    h9 = checkpoint(f5, h4)
+    h9 = checkpoint(f5, checkpoint(f1, p0))
     h9.backward(torch.ones_like(h9))
 def caller(run):
     frames = ((f, f.f_globals.get('__name__', 'torch.')) for f, _ in traceback.walk_stack(sys._getframe(3)))

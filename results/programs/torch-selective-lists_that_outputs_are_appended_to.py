@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -17,8 +18,7 @@ def run(checkpoint, note, device):
     beside = [checkpoint(f, p, [2.0]) for _ in range(0)]
     for step in range(8):
         box = {'list': [2.0]}['list']
-        y = checkpoint(f, p, box)
-        put(box, y)
+        put(box, checkpoint(f, p, box))
         note(f'step {step}', beside)
 def storages(tree, without=None):
     dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]

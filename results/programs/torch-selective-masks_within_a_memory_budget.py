@@ -1,11 +1,12 @@
-"""torch-selective, law masks_within_a_memory_budget. What the partitioner recomputes within an activation memory budget
-draws forward's numbers, inside regions or not."""
+"""torch-selective, law masks_within_a_memory_budget. Within an activation memory budget, dropout beside regions draws
+forward's numbers if the partitioner recomputes it."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -23,9 +24,10 @@ def run(checkpoint, note, device):
         found = [torch.rand(2, device=device)]
         return found
     due = seeded(lambda: all_of_them(lambda g, h: g(h)))
-    note('expected mask', due)
+    note('expected gradient', due[:2])
     with config.patch(activation_memory_budget=0.0):
-        note('seen mask', seeded(torch.compile(lambda: all_of_them(checkpoint), backend='aot_eager', fullgraph=True)))
+        found = seeded(torch.compile(lambda: all_of_them(checkpoint), backend='aot_eager', fullgraph=True))
+    note('seen gradient', found[:2])
 def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 notes = {}
 def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))

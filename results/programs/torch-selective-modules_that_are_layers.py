@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -20,20 +21,14 @@ def run(checkpoint, note, device):
     h5 = checkpoint(f1, p0)
     h5.backward(torch.ones_like(h5))
     note('gradients 0', [p0.grad])
-
-def show(x):
-    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-def plain(function=None, *args, **kwargs):
-    return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None):
-    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
-    try:
-        run(one, note, 'cpu')
+    try: run(one, note, 'cpu')
     except Exception as error:
         print('error:', repr(error))
         notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
 sys.exit(len(wrong) > 0)

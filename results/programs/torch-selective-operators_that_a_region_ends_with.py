@@ -6,14 +6,15 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
-sys.modules.setdefault("expecttest", unittest.case)  # which op_db imports
 # SampleInput(input=Tensor[size=(), device="cpu", dtype=torch.float64], args=(), kwargs={'lower': '0.0', 'upper': '1.0',
 # 'training': 'True'}, broadcasts_input=False, name='')
+sys.modules.setdefault('expecttest', unittest.case)
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     entry = next((one for one in op_db if one.full_name == 'nn.functional.rrelu'))
@@ -22,7 +23,7 @@ def run(checkpoint, note, device):
     leaves = [part for part in parts if torch.is_tensor(part)]
     def f(*tensors):
         given, args, kwargs = tree_unflatten([one for one in parts], structure)
-        return tuple([tree_leaves(entry.op(given, *args, **kwargs))[index] for index in (0,)])
+        return tuple([entry.op(given, *args, **kwargs)[index] for index in (0,)])
     ys = checkpoint(f, *leaves)
     torch.autograd.backward(ys, [torch.linspace(0.5, 1.5, y.numel(), device=device).reshape(y.shape).to(y.dtype) for y in ys])
     note('gradients 0', [leaf.grad for leaf in leaves if leaf.requires_grad])

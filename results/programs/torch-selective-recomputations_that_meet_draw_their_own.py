@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -29,8 +30,7 @@ def run(checkpoint, note, device):
     outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
     threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
     for index, thread in threads.items():
-        thread.start()
-        inside[index].wait(10)
+        thread.start(); inside[index].wait(10)
     for thread in threads.values(): thread.join()
     note('gradients 0', [leaf.grad for leaf in leaves])
 def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x

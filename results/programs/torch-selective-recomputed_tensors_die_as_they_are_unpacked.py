@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -13,7 +14,7 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2, a3):
-        h5 = torch.sin((a2 @ a3))
+        h5 = torch.sin(a2 @ a3)
         h5.requires_grad and h5.register_hook(lambda grad: note('due h5'))
         return h5
     h6 = checkpoint(f1, p0, torch.randn(2, 2, dtype=torch.float64, device=device))

@@ -6,20 +6,20 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
-    note('leaves', (p0, ))
-    def f1(a2):
-        h3 = a2 @ a2
-        h4 = torch.sin(h3)
-        return h4
-    h5 = checkpoint(f1, p0)
-    graph1 = (h5,)
-    note('held 1', [graph1])
+    note('leaves', (p0,))
+    def forward():
+        def f1(a2):
+            h4 = torch.sin(a2 @ a2)
+            return h4
+        return (checkpoint(f1, p0),)
+    note('held 1', [forward()])
 def storages(tree, without=None):
     dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
     found = [x.untyped_storage() for x in dense if x.dtype != without]

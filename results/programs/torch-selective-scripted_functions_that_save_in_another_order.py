@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -14,26 +15,19 @@ def run(checkpoint, note, device):
     p, q = (torch.randn(3, 3, device=device, requires_grad=True) for _ in range(2))
     text = 'def f(a, b):\n    return a.sin() * b.exp()\n'
     f = torch.jit.CompilationUnit(text).f
-    def outer(h):
-        return f(h * 1.5, q).cos()
+    def outer(h): return f(h * 1.5, q).cos()
     for step in range(1):
         y = checkpoint(outer, p)
         y.backward(torch.ones_like(y))
         note(f'gradients {step}', [q.grad])
-
-def show(x):
-    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-def plain(function=None, *args, **kwargs):
-    return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None):
-    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
-    try:
-        run(one, note, 'cpu')
+    try: run(one, note, 'cpu')
     except Exception as error:
         print('error:', repr(error))
         notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -1,11 +1,12 @@
 """torch-selective, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw the
 numbers of their own forward."""
-import concurrent.futures, functools, os, sys, threading
+import concurrent.futures, functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -13,11 +14,15 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
     inside, drawn, over = (threading.Event() for _ in range(3))
+    calls = []
     def f(h):
-        inside.set()
-        drawn.wait(0.2)
-        drawn.set()
-        over.wait(0.2)
+        calls.append(None)
+        if len(calls) == 3:
+            inside.set()
+            drawn.wait(0.2)
+        else:
+            drawn.set()
+            over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
     def back(y):
         y.backward(y, retain_graph=False)
@@ -26,8 +31,7 @@ def run(checkpoint, note, device):
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(back, outputs[0])
-        inside.wait(10)
-        second = pool.submit(back, outputs[1])
+        inside.wait(10); second = pool.submit(back, outputs[1])
     note('gradients 0', [leaf.grad for leaf in leaves])
 def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
@@ -35,8 +39,7 @@ def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(sho
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:
-        print('error:', repr(error))
-        notes['error'] = 'raised'
+        print('error:', repr(error)); notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
 sys.exit(len(wrong) > 0)

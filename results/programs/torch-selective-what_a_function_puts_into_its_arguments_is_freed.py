@@ -6,16 +6,16 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
-    def put(box, value): box.append(value)
     def f(h, box):
         h = h.sin()
-        put(box, h)
+        box.append(h)
     box = {'list': [2.0]}['list']
     y = checkpoint(f, p, box)
 def storages(tree, without=None):

@@ -6,6 +6,7 @@ import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
 def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
@@ -15,7 +16,7 @@ def run(checkpoint, note, device):
     def both(x):
         left_end = torch.sin(x)
         right_end = torch.sin(x)
-        return left_end, right_end
+        return (left_end, right_end)
     both_value = checkpoint(both, x)
     left_out = both_value[0]
     right_out = both_value[1]

@@ -1,0 +1,39 @@
+"""deepspeed-nonreentrant, law buffers_that_the_function_replaces_and_others_keep. A tensor that the function reads and then
+replaces, and that somebody else keeps, makes no wrong gradient."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    def values(): return torch.rand(2, device=device, dtype=torch.float64) + 0.5
+    class Averaging(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2).to(device, torch.float64)
+            self.average = values()
+        def forward(self, h):
+            y = self.linear(h) * self.average
+            self.average = 0.9 * self.average + 0.1 * y.detach().mean(0)
+            return y.sin()
+    m = Averaging()
+    p = torch.randn(3, 2, device=device, dtype=torch.float64, requires_grad=True)
+    def of_a_module(h): return m(h)
+    inner = of_a_module
+    held, y = ([], p)
+    held.append(m.average)
+    y = checkpoint(inner, y)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [*(one.grad for one in m.parameters())])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+sys.exit(len(wrong) > 0)

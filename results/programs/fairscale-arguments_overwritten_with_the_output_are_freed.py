@@ -1,0 +1,39 @@
+"""fairscale, law arguments_overwritten_with_the_output_are_freed. An argument that is overwritten with the output is freed
+with it, without a backward, once the program drops both."""
+import gc, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from fairscale.nn.checkpoint import checkpoint_wrapper
+class Calling(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note('empty', [])
+
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, leaves, seen = (set(), [], {})
+def note(label, value=None):
+    leaves.extend(value if label == 'leaves' else ())
+    seen[label] = sum((not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]]))))
+gc.disable()
+Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+with Watch():
+    run(checkpoint, note, 'cpu')
+for label, number in {'empty': 0}.items():
+    print(f'{label}: due is {number}, fairscale {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'empty': 0}.items())))

@@ -1,0 +1,41 @@
+"""torch-selective, law buffers_that_the_function_replaces. A tensor that the function reads and then replaces, which nobody
+else keeps, makes no wrong gradient."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    class Averaging(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2).to(device, torch.float64)
+            self.average = torch.rand(2, device=device, dtype=torch.float64) + 0.5
+        def forward(self, h):
+            y = self.linear(h) * self.average
+            self.average = 0.9 * self.average + 0.1 * y.detach().mean(0)
+            return y.sin()
+    m = Averaging()
+    p = torch.randn(3, 2, device=device, dtype=torch.float64, requires_grad=True)
+    def of_a_module(h): return m(h)
+    held, y = ([], p)
+    y = checkpoint(of_a_module, y)
+    y.backward(y)
+    note('gradients 0', [*(one.grad for one in m.parameters())])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+sys.exit(len(wrong) > 0)
