@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -32,7 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the simulated device known: autograd counts the devices at its first backward. Compute and compile as a run does."""
+    """Make the simulated device known: autograd counts the devices at its first backward. Compute and compile as a run does.
+
+    Hypothesis draws the same examples in each run, so that a change is to blame for a failure. With
+    ``--hypothesis-profile default`` it explores.
+    """
+    if config.getoption("--hypothesis-profile", None) is None:
+        hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
+        hypothesis.settings.load_profile("fixed")
     second("cpu")
     torch.set_num_threads(1)
     if not hasattr(config, "workerinput"):
