@@ -255,7 +255,8 @@ class Looks(nn.Module):
         copied = copy.deepcopy(self.layer)
         assert copied(x).shape == x.shape
         self.seen += [inspect.signature(forward), forward.__func__, forward.__self__, forward.__name__]
-        self.seen += [copied.forward.__func__ is Scaling.forward, copied.forward.__self__ is copied]
+        of_copy: Any = copied.forward
+        self.seen += [of_copy.__func__ is Scaling.forward, of_copy.__self__ is copied]
         return self.layer(self.first(x))
 
 
@@ -297,7 +298,7 @@ def lazy() -> nn.Module:
 
 
 def traced() -> nn.Module:
-    one: nn.Module = torch.jit.trace(nn.Linear(8, 8), torch.ones(4, 8))  # type: ignore[no-untyped-call]
+    one: nn.Module = torch.jit.trace(nn.Linear(8, 8), torch.ones(4, 8))
     return one
 
 

@@ -47,7 +47,7 @@ def state() -> tuple[Any, ...]:
         torch.backends.mkldnn.enabled,
         torch.backends.cudnn.benchmark,
         torch.backends.cuda.flash_sdp_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        getattr(torch.utils.deterministic, "fill_uninitialized_memory"),  # noqa: B009 - which its annotations lack
         torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
         torch.get_float32_matmul_precision(),
         len(_get_current_dispatch_mode_stack()),
