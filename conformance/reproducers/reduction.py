@@ -186,8 +186,10 @@ def smallest(task: Task) -> str:
     """The script of a task, made as small as possible, or its earlier reduction, if that still shows the same fault."""
     with TemporaryDirectory() as directory:
         evaluate = partial(show, Path(directory))
-        if not task.binding or (comparison := compare(task, evaluate)) is None:
+        if not task.binding:
             return task.script
+        if (comparison := compare(task, evaluate)) is None:
+            return laid_out(task.script)
         races = _races(task.script, evaluate)
         best, earlier = task.script, _laid_out(task)
         if earlier and _is_shown(earlier, comparison):

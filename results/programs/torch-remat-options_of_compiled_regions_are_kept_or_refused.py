@@ -9,7 +9,6 @@ def checkpoint(function, *args, **kwargs):
     return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
 
 from torch.utils._python_dispatch import TorchDispatchMode
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(3, 3, device=device, requires_grad=True)
@@ -17,30 +16,22 @@ def run(checkpoint, note, device):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             copies.append(1) if func is torch.ops.aten.clone.default else None
             return func(*args, **kwargs or {})
-    def step(h):
-        return checkpoint(lambda h: h.sin().exp().clone(), h, **{'early_stop': False})
+    def step(h): return checkpoint(lambda h: h.sin().exp().clone(), h, **{'early_stop': False})
     def counted(run):
         y = run(p)
         copies.clear()
-        with Count():
-            y.backward(torch.ones_like(y))
+        with Count(): y.backward(torch.ones_like(y))
         return len(copies)
     copies = []
-    try:
-        due = counted(step)
-    except TypeError:
-        due = 'no such option'
+    try: due = counted(step)
+    except TypeError: due = 'no such option'
     note('expected copies', due)
     note('seen copies', counted(torch.compile(step, backend='eager', fullgraph=True)))
-
-def show(x):
-    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 notes = {}
-def note(label, value=None):
-    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
 run(checkpoint, note, 'cpu')
 others = {label: label.replace('expected', 'seen', 1) for label in notes if label.startswith('expected ')}
 wrong = [label for label, other in others.items() if notes[label] != notes.get(other)]
-for label in wrong:
-    print(f'{label}: {notes[label]}, torch-remat {notes.get(others[label])}')
+for label in wrong: print(f'{label}: {notes[label]}, torch-remat {notes.get(others[label])}')
 sys.exit(len(wrong) > 0)
