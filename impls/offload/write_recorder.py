@@ -89,7 +89,7 @@ class Twins:
 class WriteRecorder(TorchDispatchMode):
     """Collects, by the number of their storages, tensors that operators inside write to, running statistics among them.
 
-    A higher-order operator, such as ``torch.cond``, is one operator, which writes nothing: what runs inside it is not seen.
+    Operators inside of a higher-order operator, such as ``torch.cond``, are not seen.
     """
 
     supports_higher_order_operators = True
