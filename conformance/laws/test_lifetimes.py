@@ -354,17 +354,12 @@ def test_what_is_detached_before_a_region_is_freed(case: Case) -> None:
     _no_more_from_step_to_step(case)
 
 
+_BOXES = st.sampled_from(["list", "dict"])
+
+
 @for_readers("advanced", "leaked or late memory", "peak memory, pop, list, dict, nested checkpoint")
-@law(
-    named(
-        kept_objects.emptied_at_each_level,
-        kind=st.sampled_from(["list", "dict"]),
-        layers=st.integers(2, 10),
-        reads=st.booleans(),
-    ),
-    needs=["containers", "nesting", "early-stop"],
-    floor=4,
-)
+@law(named(kept_objects.emptied_at_each_level, kind=_BOXES, layers=st.integers(2, 10), reads=st.booleans()),
+     needs=["containers", "nesting", "early-stop"], floor=4)  # fmt: skip
 def test_containers_that_nested_regions_empty(case: Case) -> None:
     """Where nested regions take the tensor out of a container, no more are alive in backward than the plan allows."""
     storages = Storages()
@@ -388,3 +383,17 @@ def _halves(first: int, count: int) -> Plan:
         return (Keep(first),)
     half = count // 2
     return Region(_halves(first, half)), Region(_halves(first + half, count - half))
+
+
+@for_readers("advanced", "leaked or late memory", "peak memory, pop, list, dict, nested checkpoint")
+@law(named(kept_objects.left_by_a_stop, kind=_BOXES, levels=st.integers(1, 5), passes=PASSES),
+     needs=["containers", "nesting", "early-stop"], floor=4)  # fmt: skip
+def test_containers_that_a_stopped_run_leaves(case: Case) -> None:
+    """What a recomputation had put into a container when it was stopped is freed once its backward is over."""
+    storages = Storages()
+    case.seen = case.run(storages)
+    case.equals_plain()
+    for note, _, recomputed in _due(storages.moments):
+        if note.number == 0 and (count := recomputed.total()):
+            told = f"after the backward of the second layer {count} recomputed tensors are alive, expected none"
+            raise Diverges(told, Measured("recomputed", ((note.label, 0),), at_most=True))

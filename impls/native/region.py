@@ -17,7 +17,8 @@ from torch.utils.hooks import RemovableHandle
 from impls.native.extension import load_extension
 from impls.nested import recomputation as nested_recomputation
 from impls.nested import region as nested_region
-from impls.nested.inputs import _NO_CONTAINERS, Inputs, ReusedContainer, restore_containers, states_to_fill
+from impls.nested.inputs import _NO_CONTAINERS, Inputs, states_to_fill
+from impls.nested.kept_containers import ContainersOfRun, ReusedContainer
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
 from impls.nested.region import stand_in
@@ -205,7 +206,7 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
             tensors = region.tensors()
     else:
         args, kwargs, tensors, reused, filled = inputs.restore()  # rule 2: unpacking these recomputes the parent first
-    try:
+    with ContainersOfRun(reused):
         if any(map(nested_region._is_from_ended_vmap, tensors)):
             refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                            "inside the region")  # fmt: skip
@@ -216,9 +217,6 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
             with restoration:
                 values = _run(run, region, args, kwargs)
                 restoration.failed = run.failed
-    finally:
-        if reused:
-            restore_containers(reused)
     refuse_difference(region, run, values)
     if left is not None:
         left.update(values)

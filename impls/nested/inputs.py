@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
 
+from impls.nested.kept_containers import ReusedContainer, earlier_calls
 from impls.tensors.containers import GONE, Container, Contents, Parts, PassedContainer, flatten_once, unflatten
 from impls.tensors.other_names import find_other_name
 from impls.tensors.packed import Packed
@@ -21,8 +20,6 @@ _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dty
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _NO_CONTAINERS = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-# A container that a run gets as it is, and what it holds as the run begins, or has to be filled with.
-ReusedContainer = tuple[Container, Any, list[Any]]
 # Arguments by position and by keyword, the tensors among them, and the containers among them that are not made anew: those
 # that hold what they held, and those to be filled with it while the function runs.
 Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer], Sequence[ReusedContainer]]
@@ -165,7 +162,8 @@ class Inputs:
         for each in (self.indices, self.captured):
             each.clear()  # identities are valid only while the arguments are alive
         if self.containers:
-            _recheck_earlier_inputs(self)
+            earlier_calls.look_at_some()
+            earlier_calls.add(weakref.ref(self))
 
     def _capture_all(self, values: Iterable[Any], names: Iterable[Any]) -> list[Any]:
         """Capture values that are found under these names, below the place where the capture is now."""
@@ -282,7 +280,7 @@ class Inputs:
             if passed.container.other_name is None and self._keeps_itself(passed.container, passed.value):
                 self.changed.append(passed.container)
         if self.changed:
-            _earlier_inputs.append(weakref.ref(self))
+            earlier_calls.add(weakref.ref(self))
 
     def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
@@ -330,15 +328,6 @@ def states_to_fill(filled: Iterable[ReusedContainer]) -> list[tuple[Contents, An
     return [(Contents(itself), Parts(children, container.form)) for container, itself, children in filled]
 
 
-def restore_containers(reused: Iterable[ReusedContainer]) -> None:
-    """Undo what a run has done to the containers that it got as they are; it may have been stopped half-way.
-
-    What others did to a container before the run stays: that one was made anew.
-    """
-    for container, itself, children in reused:
-        container.refill(itself, children)
-
-
 def _rebuild(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], reused: list[ReusedContainer]) -> Any:
     """What ``value`` stands for, with these tensors in their places; ``made`` has the containers that are done."""
     if type(value) is _Position:
@@ -356,22 +345,3 @@ def _rebuild(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], reus
             made[id(value)] = original
             reused.append((value, original, children))
     return made[id(value)]
-
-
-_earlier_inputs: deque[weakref.ref[Inputs]] = deque()
-
-
-def _recheck_earlier_inputs(inputs: Inputs) -> None:
-    """Look at the containers that earlier calls keep: those of the last call, and of two that were not looked at for longest.
-
-    A list that an output was appended to since holds the region that keeps it, through the graph, where the garbage
-    collector does not see it. With one look for each new call such lists would gather beside those that do not change; with
-    two they cannot. The last call is looked at first so that in a plain loop no list waits for its turn.
-    """
-    taken: list[weakref.ref[Inputs]] = []
-    with suppress(IndexError):  # there are no more, or another thread was first
-        taken.extend(take() for take in (_earlier_inputs.pop, _earlier_inputs.popleft, _earlier_inputs.popleft))
-    for one in taken:
-        if (earlier := one()) is not None and earlier.drop_changed_containers():
-            _earlier_inputs.append(one)
-    _earlier_inputs.append(weakref.ref(inputs))

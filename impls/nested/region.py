@@ -24,9 +24,9 @@ from impls.nested.inputs import (
     Places,
     capture_inner_inputs,
     capture_inputs,
-    restore_containers,
     states_to_fill,
 )
+from impls.nested.kept_containers import ContainersOfRun
 from impls.nested.operator_log import OperatorLog, format_log
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
@@ -299,7 +299,7 @@ class Region(HookOwner):
         run = Recomputation(wanted, self.slots, self.inner_versions, self.inner_places, self.origins, self.unpack,
                             complete=complete, early_stop=self.early_stop, check=self.check,
                             log=self.operator_log is not None)  # fmt: skip
-        try:
+        with ContainersOfRun(reused):
             if any(map(_is_from_ended_vmap, tensors)):
                 self.refuse("it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                             "inside the region")  # fmt: skip
@@ -309,8 +309,6 @@ class Region(HookOwner):
                 states = [*self.states, *states_to_fill(filled)] if filled else self.states
                 surroundings = Restoration(self.modes, states, self.modes_after)
                 values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3
-        finally:
-            restore_containers(reused)
         if run.mismatch is not None:
             self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
                         run.operator_log)  # fmt: skip

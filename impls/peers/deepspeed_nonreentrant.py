@@ -232,6 +232,7 @@ IMPLEMENTATION = Implementation(
         "the function gets containers that were built anew, in forward too, so the caller's own stay as they were and are not "
         "recognised",
         _SEEN,
+        "containers_that_a_stopped_run_leaves",
         "containers_that_nested_regions_empty",
         "containers_that_the_function_empties",
         "containers_that_the_function_identifies",

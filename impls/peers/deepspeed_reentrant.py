@@ -167,6 +167,7 @@ IMPLEMENTATION = Implementation(
         "diverges",
         "containers among the arguments are built anew, in forward too, so the caller's own is not emptied",
         _SEEN,
+        "containers_that_a_stopped_run_leaves",
         "containers_that_nested_regions_empty",
         seed=0,
     )

@@ -180,3 +180,39 @@ def emptied_at_each_level(checkpoint: Any, note: Any, device: str, *, kind: str,
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def left_by_a_stop(checkpoint: Any, note: Any, device: str, *, kind: str, levels: int, passes: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def put(box, value):
+        if kind == "list":
+            box.append(value)
+        else:
+            box[0] = value
+
+    def layer(h, index):
+        h = h.sin()
+        if h.requires_grad:
+            h.register_hook(lambda grad: note(f"due {index}"))
+        return h
+
+    def inner(box, index, level):
+        if level == 1:
+            return layer(box.pop(0), index)
+        put(box, checkpoint(inner, box, index, level - 1))
+        return box.pop(0)
+
+    def outer(box):
+        for index in range(2):
+            put(box, checkpoint(inner, box, index, levels))
+        return box.pop(0)
+
+    box = [p] if kind == "list" else {0: p}
+    put(box, checkpoint(outer, box))
+    y = checkpoint(inner, box, 2, levels)
+    note("forward", y)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
+        note(f"gradients {turn}", [p.grad])

@@ -15,7 +15,8 @@ import torch
 from impls import nested
 from impls.native import CheckpointError, NativeUnavailableError, checkpoint
 from impls.native.region import _shared, require_extension
-from impls.nested.inputs import Inputs, _earlier_inputs
+from impls.nested.inputs import Inputs
+from impls.nested.kept_containers import earlier_calls
 from impls.state import advisory_locks
 from impls.state.process_lock import PROCESS_LOCK
 from impls.state.restoration import current_restoration
@@ -331,7 +332,7 @@ def test_a_long_loop_leaves_nothing_behind(program: Callable[[], None]) -> None:
         gc.collect()
         return [sys.getallocatedblocks(), *(sys.getrefcount(one) for one in counted)]
 
-    _earlier_inputs.clear()  # what other tests left there would go meanwhile
+    earlier_calls.waiting.clear()  # what other tests left there would go meanwhile
     for _ in range(50):
         program()
     before = state()

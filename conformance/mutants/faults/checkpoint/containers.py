@@ -129,10 +129,10 @@ def stops_before_inner_arguments_are_counted(copy: Copy) -> None:
     copy.set_before("nested.recomputation", "Recomputation.stop", put_off=lambda self: None)
 
 
-@mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
+@mutant("nested.kept_containers", "structure", "containers_that_the_function_changes_for_a_while")
 def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
     """What a recomputation did to containers is not undone."""
-    copy.replace("nested.inputs", "restore_containers", lambda through: None)
+    copy.replace("nested.kept_containers", "ContainersOfRun.__exit__", lambda self, *_: None)
 
 
 @mutant("tensors.containers", "structure", "containers_that_the_function_changes_for_a_while")

@@ -27,20 +27,26 @@ def keeps_what_it_looks_after(copy: Copy) -> None:
     copy.replace("nested.inputs", "weakref", SimpleNamespace(ref=lambda inputs: lambda: inputs), only_here=True)
 
 
-@mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
+@mutant("nested.kept_containers", "lifetimes", "lists_that_outputs_are_appended_to")
 def does_not_look_after_lists(copy: Copy) -> None:
     """Containers that are passed on unchanged are not looked at again."""
-    copy.replace("nested.inputs", "_recheck_earlier_inputs", lambda _: None)
+    copy.replace("nested.kept_containers", "EarlierCalls.look_at_some", lambda self: None)
 
 
-@mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
+@mutant("nested.kept_containers", "lifetimes", "lists_that_outputs_are_appended_to")
 def looks_at_the_last_call_in_its_turn(copy: Copy) -> None:
     """The containers of the last call are looked at only after those of all earlier calls."""
 
     class Queue(deque[Any]):
         pop = deque.popleft
 
-    copy.replace("nested.inputs", "_earlier_inputs", Queue())
+    copy["nested.kept_containers"].earlier_calls.waiting = Queue()
+
+
+@mutant("nested.kept_containers", "lifetimes", "containers_that_a_stopped_run_leaves")
+def does_not_look_at_lists_after_a_run(copy: Copy) -> None:
+    """Containers that a recomputation has passed to regions inside are not looked at as it ends."""
+    copy.replace("nested.kept_containers", "EarlierCalls.look_at_those_after", lambda self, added: None)
 
 
 @mutant("nested.inputs", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed")
