@@ -74,6 +74,7 @@ IMPLEMENTATION = Implementation(
         "agrees",
         "there is no recomputation",
         "by definition",
+        "containers_that_a_stopped_run_leaves",
         "early_stop_leaves_the_tail_unrun",
         "nothing_runs_after_the_operator_that_saves_last",
     ),
