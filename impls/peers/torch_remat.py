@@ -56,6 +56,7 @@ IMPLEMENTATION = Implementation(
         "attributes_that_are_tensors_are_freed",
         "gradients_that_a_function_retains_on_its_argument",
         "changed_outputs",
+        "containers_that_a_stopped_run_leaves",
         "device_context_is_forwards",
         "nested_tensors",
         "transforms_of_functions",
