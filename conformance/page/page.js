@@ -17,6 +17,7 @@
   const buttons = new Map(all(".laws .cell").map((button) => [Number(button.value), button]));
   for (const button of buttons.values()) button.setAttribute("aria-haspopup", "dialog");
   for (const mark of all(".cell b")) mark.title = "measured on older code";
+  for (const mark of all(".family td > b")) mark.title = "some measured on older code";
 
   // The name of a verdict in the address. Runs that contradict each other have several of one name, which are counted.
   const names = [];
