@@ -60,6 +60,12 @@ RUN_TWICE: dict[str, Known] = {
         "seen here, torch 2.13",
         "what_a_function_detaches_is_freed",
     ),
+    **known(
+        "diverges",
+        "what a higher-order operator calls is called again with the function, and writes once more",
+        "seen here, torch 2.13",
+        "higher_order_operators_write_once",
+    ),
 }
 
 # Whatever brings saved tensors back by hooks: autograd puts each in a new tensor over the same memory.
@@ -99,15 +105,6 @@ LEFT_EARLY: dict[str, Known] = known(
     "what_a_function_switches_back_on_a_module",
 )
 
-# Of PyTorch's selective policies: what they keep is not run again.
-KEPT_DRAWS: dict[str, Known] = known(
-    "diverges",
-    "what a policy keeps is not drawn again, so what is drawn after it gets its random numbers: masks are others, and "
-    "gradients wrong",
-    "seen here",
-    "what_is_drawn_after_what_a_policy_keeps",
-)
-
 # Whatever compares how saved tensors look, and stops when it has as many as forward saved.
 CACHED: dict[str, Known] = known(
     "diverges",
@@ -144,14 +141,6 @@ COUNTED: dict[str, Known] = known(
     "containers_that_an_inner_region_alone_is_passed",
 )
 
-# Of PyTorch's selective policies, before torch 2.14.
-BYPASSED: dict[str, Known] = known(
-    "refuses",
-    "what a policy keeps is out of sight of hooks before torch 2.14, and to ask for it is refused",
-    "https://docs.pytorch.org/docs/2.15/checkpoint.html, respect_saved_tensors_hooks",
-    "hooks_get_what_a_policy_keeps_if_asked_to",
-)
-
 # Whatever PyTorch's checkpoint takes the place of in a graph.
 CAPTURED: dict[str, Known] = known(
     "diverges",
@@ -179,19 +168,27 @@ WITHIN_BUDGET: dict[str, Known] = {
 }
 
 # Whatever does not look whether the function reads other tensors when it runs again.
-REPLACED: dict[str, Known] = known(
-    "diverges",
-    "the function reads what its names and attributes stand for by then, and nobody looks whether those are the tensors that "
-    "forward read: gradients are of other values, and go to other leaves",
-    "seen here",
-    "names_that_are_bound_late",
-    "weights_and_buffers_that_are_replaced",
-    "buffers_that_the_function_replaces_and_others_keep",
-    "weights_that_are_replaced_under_autocast",
-    "what_is_computed_from_a_tensor_that_is_replaced",
-    "regions_inside_a_functional_call",
-    "modules_that_are_given_other_weights",
-)
+REPLACED: dict[str, Known] = {
+    **known(
+        "diverges",
+        "the function reads what its names and attributes stand for by then, and nobody looks whether those are the tensors "
+        "that forward read: gradients are of other values, and go to other leaves",
+        "seen here",
+        "names_that_are_bound_late",
+        "weights_and_buffers_that_are_replaced",
+        "buffers_that_the_function_replaces_and_others_keep",
+        "weights_that_are_replaced_under_autocast",
+        "what_is_computed_from_a_tensor_that_is_replaced",
+        "regions_inside_a_functional_call",
+        "modules_that_are_given_other_weights",
+    ),
+    **known(
+        "diverges",
+        "nobody looks at the values of what the function makes: if it makes others when it runs again, gradients are of these",
+        "seen here, torch 2.13",
+        "kept_values_that_are_computed_anew",
+    ),
+}
 
 # Whatever does not look whether the function has changed what is in its closure.
 CHANGED_AGAIN: dict[str, Known] = known(
@@ -355,6 +352,7 @@ SINGLE_NODE: dict[str, Known] = {
         "gradients_beside_a_changed_weight",
         "weights_changed_before_backward",
         "weights_changed_during_backward",
+        "what_higher_order_operators_write",
         "hooks_around_do_not_hide_changes",
     ),
     **RUN_TWICE,

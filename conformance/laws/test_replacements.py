@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
 from conformance.judging.refusals import REQUIRES_GRAD
-from conformance.programs.scenarios import replaced_tensors
+from conformance.programs.scenarios import kept_values, replaced_tensors
 from conformance.programs.scenarios.state import autocast
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
@@ -139,3 +139,21 @@ _CACHED = {"layers": st.integers(1, 2), "calls": st.integers(1, 3), "nested": BO
 def test_weights_cached_around_forward(case: Case) -> None:
     """Parametrized weights that are cached in forward, and not in backward, make no wrong gradient: plain's, or an error."""
     case.equals_plain_or_refuses()
+
+
+_SOURCE, _HELD = st.sampled_from(["a counter", "a generator", "Python's random"]), st.sampled_from(["an attribute", "a list"])
+_ANEW = {"saved": st.sampled_from(["the whole", "a part"]), "tries": st.integers(1, 2), "nested": BOTH}
+
+
+@for_readers("advanced", "wrong gradient", "nondeterminism, mask, cache, random, attribute")
+@law(named(kept_values.computed_anew, source=_SOURCE, kept=_HELD, **_ANEW), floor=4, **_MAY_REFUSE)
+def test_kept_values_that_are_computed_anew(case: Case) -> None:
+    """A tensor that the function makes and keeps, and makes with other values when it runs again, makes no wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
+@for_readers("advanced", "poor error", "determinism_check, nondeterminism, mask")
+@law(named(kept_values.unchecked, kept=_HELD, nested=BOTH), needs=["determinism-check"], floor=2, determinism_check="none")
+def test_kept_values_may_be_computed_anew(case: Case) -> None:
+    """With determinism_check="none" a tensor that the function keeps may get other values: gradients are of the last run's."""
+    case.as_expected()

@@ -20,12 +20,10 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts as creat
 from impls.compiled import is_compiling, trace, traced_or_eager
 from impls.implementation import CAPABILITIES, Implementation
 from impls.known_failures import (
-    BYPASSED,
     CACHED,
     CAPTURED,
     COMPUTED_ANEW,
     COUNTED,
-    KEPT_DRAWS,
     LEFT_EARLY,
     MADE_ANEW,
     RUN_TWICE,
@@ -38,6 +36,7 @@ from impls.nested.recomputation import NO_CONTEXT
 from impls.nested.region import CheckpointError as CheckpointError
 from impls.nested.region import Region
 from impls.nested.user_hooks import push_hooks_of, set_respect_hooks
+from impls.policy_limits import BYPASSED, KEPT
 from impls.sequential import sequential
 from impls.state import accelerators, modes, random_numbers
 from impls.torch_private import POLICIES_ASK_FOR_HOOKS, pop_hooks
@@ -293,7 +292,7 @@ IMPLEMENTATION = Implementation(
     | UNPACKED
     | LEFT_EARLY
     | SPECIALISED
-    | KEPT_DRAWS
+    | KEPT
     | CACHED
     | CAPTURED
     | WITHIN_BUDGET

@@ -29,6 +29,12 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "diverges",
+        "operators that a higher-order operator calls are not seen, so a change that no version tells of is not taken back",
+        "seen here, torch 2.13",
+        "buffers_that_higher_order_operators_write_where_no_version_tells",
+    )
+    | known(
+        "diverges",
         "modules run on copies of their buffers, and a copy is what the caller gets: it shares no memory with the buffer",
         "seen here, torch 2.13",
         "a_buffer_that_a_module_returns_is_the_buffer",

@@ -76,6 +76,7 @@ IMPLEMENTATION = Implementation(
         "the options that would switch a check or the early stop off are taken, and there is nothing to switch off",
         "seen here",
         "the_determinism_check_can_be_switched_off",
+        "kept_values_may_be_computed_anew",
     )
     | known(
         "diverges",

@@ -10,6 +10,7 @@ import torch_remat
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, DRAWS_ANEW, RUNS_TO_THE_END, WITHIN_BUDGET, without
 from impls.peers.torch_limits import DROPPED, EXPORTED_BY_DYNAMO, TORCH_NONREENTRANT
+from impls.policy_limits import KEPT
 
 _SOURCE = "https://pypi.org/project/torch-remat/0.2.2/"
 _OPTIONS = ("determinism_check", "preserve_rng_state")
@@ -62,7 +63,8 @@ IMPLEMENTATION = Implementation(
         "transforms_of_functions",
         "wrong_arguments_are_refused",
         "what_a_function_switches_back_on_a_module",
-        "what_is_drawn_after_what_a_policy_keeps",
+        "kept_results_that_may_be_changed_and_are_saved",
+        *KEPT,
     )
     | DRAWS_ANEW
     | CAPTURED

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import set_checkpoint_early_stop as set_checkpoint_e
 from impls.implementation import CAPABILITIES, Implementation, Known, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET, without
 from impls.peers.torch_limits import DROPPED, EXPORTED, SWITCHED, TORCH_NONREENTRANT
+from impls.policy_limits import KEPT
 
 _aten = torch.ops.aten
 MATRIX_PRODUCTS = [_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default]
@@ -30,7 +31,11 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 # Refused for want of a capability, so that a limit besides says nothing.
-_NEEDS_CONTEXTS = TORCH_NONREENTRANT.keys() & {"hooks_get_what_a_policy_keeps_if_asked_to"}
+_NEEDS_CONTEXTS = TORCH_NONREENTRANT.keys() & {
+    "hooks_get_what_a_policy_keeps_if_asked_to",
+    "kept_results_that_may_be_changed_and_are_saved",
+    *KEPT,
+}
 
 # Laws that ask for more than one backward over a region, or for another one after an error.
 _ONCE: dict[str, Known] = known(
@@ -139,7 +144,6 @@ IMPLEMENTATION = Implementation(
         "corruption_by_the_recomputation_is_reported",
         "a_function_runs_inside_of_its_context",
         "wrong_arguments_are_refused",
-        "what_is_drawn_after_what_a_policy_keeps",
         "weights_cached_around_forward",
         *_NEEDS_CONTEXTS,
     )

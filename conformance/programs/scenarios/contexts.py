@@ -59,6 +59,11 @@ def selective() -> Any:
     return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
 
 
+def allowing_changes() -> Any:
+    """PyTorch's contexts for a policy that saves the results of matrix products, which may be changed in place."""
+    return create_selective_checkpoint_contexts([torch.ops.aten.mm.default], allow_cache_entry_mutation=True)
+
+
 def keeping_draws() -> Any:
     """PyTorch's contexts for a policy that saves what is drawn by torch.bernoulli."""
     return create_selective_checkpoint_contexts([torch.ops.aten.bernoulli.default])

@@ -75,6 +75,9 @@ def test_nested_has_no_known_limits_but_these_and_another_with_an_older_torch() 
         "what_a_function_detaches_is_freed",
         "gradients_are_no_weights",
         "a_saved_leaf_is_itself",
+        "higher_order_operators_write_once",
+        "kept_results_that_change_where_no_version_tells",
+        "kept_results_that_may_be_changed_and_are_read",
     }
     older = set() if POLICIES_ASK_FOR_HOOKS else {"hooks_get_what_a_policy_keeps_if_asked_to"}
     assert impls.get("nested").known.keys() == limits | older

@@ -249,3 +249,36 @@ def forgets_versions_of_subclasses_when_it_recomputes(copy: Copy) -> None:
                 _forget_change(slot)
 
     copy.call_before("nested.region", "Region.recompute", recompute)
+
+
+@mutant("nested.recomputation", "errors", "kept_results_that_are_changed")
+def lets_a_kept_result_be_changed(copy: Copy) -> None:
+    """A selective policy is told in any case that what it keeps may be changed."""
+
+    def change(given: dict[str, Any]) -> None:
+        if hasattr(given["context"], "allow_cache_entry_mutation"):
+            given["context"].allow_cache_entry_mutation = True
+
+    copy.change_arguments("nested.recomputation", "Recomputation.run", change)
+
+
+def _recompute_at_version_saved_if(copy: Copy, overlooked: Callable[[torch.Tensor], bool]) -> None:
+    """A tensor that is saved again counts as at the version that it was saved at, where ``overlooked`` says so of it."""
+
+    def pack(self: Any, tensor: torch.Tensor) -> None:
+        if self.count < self.slot_count and overlooked(tensor):
+            _set_version(tensor, self.slots[self.count][2][3])
+
+    copy.call_before("nested.recomputation", "Recomputation.pack", pack)
+
+
+@mutant("nested.recomputation", "errors", "kept_results_that_may_be_changed_and_are_saved")
+def compares_no_versions_of_results(copy: Copy) -> None:
+    """The result of an operator may be recomputed at another version than it was saved at."""
+    _recompute_at_version_saved_if(copy, lambda tensor: not tensor.is_leaf)
+
+
+@mutant("nested.recomputation", "errors", "what_higher_order_operators_write")
+def compares_no_versions_of_constants(copy: Copy) -> None:
+    """A tensor that needs no gradient may be at another version than it was saved at."""
+    _recompute_at_version_saved_if(copy, lambda tensor: not tensor.requires_grad)

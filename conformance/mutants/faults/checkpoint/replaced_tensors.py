@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -160,3 +162,28 @@ def looks_for_no_leaf_behind_a_cast(copy: Copy) -> None:
 def takes_another_cast_for_another_weight(copy: Copy) -> None:
     """A weight counts as replaced if its cast is another object."""
     copy.replace("tensors.origins", "_equal", lambda *_: False)
+
+
+@mutant("tensors.origins", "errors", "kept_values_that_are_computed_anew")
+def compares_values_of_parameters_alone(copy: Copy) -> None:
+    """A tensor that has other values is noticed only if it is a parameter."""
+
+    def compare(equal: bool | None, _: Any, tensor: Any) -> bool | None:
+        return equal if isinstance(tensor, torch.nn.Parameter) else equal or None
+
+    copy.change_result("tensors.origins", "has_equal_values", compare)
+
+
+@mutant("nested.recomputation", "errors", "kept_values_may_be_computed_anew")
+def compares_values_even_if_told_not_to(copy: Copy) -> None:
+    """With determinism_check="none" a tensor that comes back with other values is refused, too."""
+
+    def checking(there: Any, self: Any, *args: Any) -> Any:
+        told, self.check = self.check, True
+        try:
+            return there(self, *args)
+        finally:
+            self.check = told
+
+    copy.call_instead("nested.region", "Region.pack", checking)
+    copy.call_instead("nested.recomputation", "Recomputation.accept_replacement", checking)

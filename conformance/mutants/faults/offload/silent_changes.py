@@ -103,3 +103,13 @@ def overlooks_inputs_that_share_memory(copy: Copy) -> None:
 def knows_no_higher_order_operators(copy: Copy) -> None:
     """A module that calls a higher-order operator is refused, since what notes writes has no rule for it."""
     copy["offload.write_recorder"].WriteRecorder.supports_higher_order_operators = False
+
+
+@mutant("offload.changes", "offload-models", "buffers_that_higher_order_operators_write")
+def looks_at_operators_alone(copy: Copy) -> None:
+    """A buffer counts as changed if an operator was seen to write it, whatever its version tells."""
+
+    def note(there: Any, self: Any, copies: Any, before: Any, *others: Any) -> None:
+        there(self, copies, {name: one._replace(version=copies[name]._version) for name, one in before.items()}, *others)
+
+    copy.call_instead("offload.changes", "Changes.note", note)
