@@ -213,5 +213,6 @@ IMPLEMENTATION = Implementation(
         "containers are kept as they are: the function runs again on what they hold by then",
         "seen here",
         "containers_that_change_after_the_call",
+        "containers_whose_keys_are_tensors",
     ),
 )

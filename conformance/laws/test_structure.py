@@ -43,12 +43,8 @@ def test_containers_as_arguments(case: Case) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "OrderedDict, ModelOutput, PackedSequence, torch.return_types, HuggingFace")
-@law(
-    programs(always=["unusual-containers"]),
-    needs=["containers"],
-    floor=8,
-    about=["OrderedDict", "Output", "PackedSequence", "sort"],
-)
+@law(programs(always=["unusual-containers"]), needs=["containers"], floor=8,
+     about=["OrderedDict", "Output", "PackedSequence", "sort"])  # fmt: skip
 def test_containers_that_are_unusual(case: Case) -> None:
     """Tensors in an OrderedDict, a subclass of dict, a return type or a PackedSequence get plain's gradients."""
     case.equals_plain()
@@ -303,19 +299,41 @@ _changed = functools.partial(named, identified_containers.identified_and_changed
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, memo, append")
-@law(_changed(change=st.sampled_from(["a number", "by the caller"]), nested=st.booleans()),
+@law(_changed(change=st.sampled_from(["a number", "by the caller", "in the end"]), nested=st.booleans()),
      needs=["non-tensor-arguments"], floor=6)  # fmt: skip
 def test_containers_that_the_function_identifies_and_changes(case: Case) -> None:
-    """A container that the function puts a number into, or its caller for a while, is the same object in each run."""
+    """A container that the function puts a number into, or its caller after the call, is the same object in each run."""
     case.equals_plain()
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, memo, append, save_on_cpu")
-@law(_changed(change=st.just("a result"), nested=st.just(False))
+@law(_changed(change=st.sampled_from(["a result", "a result by the caller"]), nested=st.just(False))
      | named(identified_containers.identified_under_hooks, kind=st.sampled_from(["list", "dict"])),
      needs=["non-tensor-arguments"], floor=3)  # fmt: skip
 def test_containers_whose_tensors_are_watched(case: Case) -> None:
-    """A container is the same object in each run, also if the function puts a result into it, or hooks get its tensors."""
+    """A container is the same object in each run, also if a result is put into it, or hooks get its tensors."""
+    case.equals_plain()
+
+
+_TWICE = st.integers(1, 2)
+_LISTS = {"kind": st.sampled_from(["list", "deque", "dict"]), "meanwhile": st.sampled_from(["nothing", "a result"])}
+_around = functools.partial(named, identified_containers.changed_around_a_region, **_LISTS)
+
+
+@for_readers("adversarial", "wrong gradient", "id, is, cache, pop, append, attribute, closure")
+@law(_around(known=st.just("by identity"), ends=st.just("as it was"))
+     | _around(known=st.just("by another name"), ends=st.sampled_from(["as it was", "a result"])),
+     needs=["non-tensor-arguments", "nesting"], floor=6)  # fmt: skip
+def test_containers_that_a_function_changes_around_another_region(case: Case) -> None:
+    """What a function changes, and knows by another name or identity, it finds again, also if it calls a region meanwhile."""
+    case.equals_plain()
+
+
+@for_readers("adversarial", "poor error", "OrderedDict, defaultdict, tensor as key")
+@law(named(identified_containers.keyed_by_tensors, kind=st.sampled_from(["dict", "OrderedDict", "defaultdict"]), passes=_TWICE),
+     needs=["non-tensor-arguments"], floor=4)  # fmt: skip
+def test_containers_whose_keys_are_tensors(case: Case) -> None:
+    """A container whose function replaces a tensor that is a key has the first one again in the second run."""
     case.equals_plain()
 
 
@@ -349,7 +367,7 @@ def test_containers_that_the_function_changes_around_regions(case: Case) -> None
     case.equals_plain()
 
 
-_ENDS = {"changed": st.booleans(), "inherited": st.booleans(), "nested": st.booleans(), "passes": st.integers(1, 2)}
+_ENDS = {"changed": st.booleans(), "inherited": st.booleans(), "nested": st.booleans(), "passes": _TWICE}
 
 
 @for_readers("adversarial", "wrong state", "dataclass, __del__, files")

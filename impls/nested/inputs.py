@@ -242,8 +242,11 @@ class Inputs:
     def drop_changed_containers(self) -> bool:
         """Let go of containers that hold something else by now; returns whether others are left.
 
-        They will be made anew, except those that hold only numbers and the like besides, which can be filled again.
+        They will be made anew, except those that hold only numbers and the like besides, which can be filled again. While the
+        function runs for the first time, it may change them and change them back.
         """
+        if self.passed:
+            return True
         if self.lent and self.first_changed() is not None:
             self.lent = {}  # one may be an output, which holds the region
         self.changed = [one for one in self.changed if one.other_name and self._keeps_itself(one, one.other_name.find())]
@@ -304,6 +307,8 @@ class Inputs:
     def restore(self) -> Call:
         """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
         assert self.packed is not None
+        if self.containers or self.changed:
+            self.drop_changed_containers()
         hides = self.owner is not None and hides_from_modes()
         tensors = [  # without a call of our own for each, which would be one more frame of Python a level of regions
             packed

@@ -6,7 +6,6 @@ collector does not see it.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -52,8 +51,8 @@ class EarlierCalls:
 
     def look_at_those_after(self, added: int) -> None:
         """Look at the calls that were added since so many were."""
-        if self.added != added:
-            for one in [*itertools.islice(reversed(self.waiting), self.added - added)]:
+        if (count := self.added - added) > 0:
+            for one in tuple(self.waiting)[-count:]:  # a copy made in one go: other threads may add calls, and take them out
                 if (call := one()) is not None:
                     call.drop_changed_containers()
 

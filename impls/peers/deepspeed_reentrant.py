@@ -178,8 +178,8 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "crashes",
-        "containers among the arguments are built anew, in forward too: the caller's own still holds the leaf, and where tensors "
-        "in containers are all that requires grad, backward finds no graph",
+        "containers among the arguments are built anew, in forward too: the caller's own still holds the leaf, and where "
+        "tensors in containers are all that requires grad, backward finds no graph",
         _SEEN,
         "containers_that_a_stopped_run_leaves",
     )

@@ -6,7 +6,7 @@ import torch
 
 from impls.implementation import Known, known
 from impls.known_failures import CACHED, CHANGED_AGAIN, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED, UNPACKED
-from impls.peers.torch_options import OPTIONS
+from impls.peers.torch_options import LACKING, OPTIONS
 from impls.policy_limits import KEPT
 
 # PyTorch's checkpoint in a graph, whatever calls it.
@@ -141,6 +141,7 @@ TORCH_REENTRANT: dict[str, Known] = {
         "containers are kept as they are: the function runs again on what they hold by then",
         "seen here",
         "containers_that_change_after_the_call",
+        "containers_whose_keys_are_tensors",
     ),
 }
 
@@ -171,12 +172,6 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "the check of metadata asks for a shape, and a nested tensor of strided layout has none: an internal error of torch",
         "seen here, torch 2.13",
         "nested_tensors",
-    ),
-    **known(
-        "crashes",
-        "an argument called fn is taken for the function: the generator behind the checkpoint has a parameter of that name",
-        "seen here, torch 2.13",
-        "arguments_of_any_name",
     ),
     **known(
         "refuses",
@@ -304,6 +299,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "containers are kept as they are: the function runs again on what they hold by then",
         "seen here",
         "containers_that_change_after_the_call",
+        "containers_whose_keys_are_tensors",
     ),
     **known(
         "crashes",
@@ -390,6 +386,23 @@ if "respect_saved_tensors_hooks" not in OPTIONS:  # since torch 2.14
         "the option came with torch 2.14; before, it is passed on to the function",
         "seen here, torch 2.13",
         "hooks_get_what_a_policy_keeps_if_asked_to",
+    )
+
+# Options alone give a decorator since torch 2.14.
+DECORATED: dict[str, Known] = {}
+if LACKING:
+    TORCH_NONREENTRANT |= known(
+        "crashes",
+        "an argument called fn is taken for the function: the generator behind the checkpoint has a parameter of that name",
+        "seen here, torch 2.12 and 2.13",
+        "arguments_of_any_name",
+    )
+else:
+    DECORATED |= known(
+        "crashes",
+        "a decorated function is an object whose call has a parameter self: an argument of that name is given twice",
+        "seen here, torch 2.14 and 2.15",
+        "options_alone_give_a_decorator",
     )
 
 # What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.

@@ -8,7 +8,7 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CACHED, CAPTURED, LEFT_EARLY, RUNS_TO_THE_END, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import DECORATED, DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHED, TORCH_NONREENTRANT
 from impls.peers.torch_options import LACKING
 
 IMPLEMENTATION = Implementation(
@@ -24,6 +24,7 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | DROPPED
+    | DECORATED
     | SWITCHED
     | EXPORTED
     | EXPORTED_BY_DYNAMO

@@ -15,7 +15,7 @@ from impls.known_failures import (
     STATISTICS_REQUIRE_GRAD,
     WITHIN_BUDGET,
 )
-from impls.peers.torch_limits import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHES_UNHEEDED, TORCH_REENTRANT
+from impls.peers.torch_limits import DECORATED, DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHES_UNHEEDED, TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",
@@ -45,6 +45,7 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | DROPPED
+    | DECORATED
     | EXPORTED
     | EXPORTED_BY_DYNAMO
     | known(

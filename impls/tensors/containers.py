@@ -16,6 +16,8 @@ from impls.tensors.other_names import Itself, OtherName
 from impls.torch_private import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 _BUILTIN = frozenset({list, dict, OrderedDict, defaultdict, deque})
+# What pytree notes of a container with keys: the keys last.
+_WITH_KEYS: dict[Any, Any] = {OrderedDict: lambda keys: [keys], defaultdict: list}
 _IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not set for classes such as dict, which keep something beside attributes
 
 
@@ -196,9 +198,12 @@ def unflatten(children: list[Any], form: Any) -> Any:
 
 
 def _same_form(one: Any, other: Any) -> bool:
-    """Whether containers are put together in the same way; keys of a dict, which may be tensors, are not compared by value."""
+    """Whether containers are put together in the same way. Keys are compared by identity, since they may be tensors."""
     if type(one) is tuple and type(other) is tuple:
         return _identical([*one], [*other])
+    if isinstance(one, TreeSpec) and isinstance(other, TreeSpec) and one.type is other.type and one.type in _WITH_KEYS:
+        (*rest, keys), (*other_rest, other_keys) = _WITH_KEYS[one.type](one.context), _WITH_KEYS[one.type](other.context)
+        return _identical(rest, other_rest) and _identical(keys, other_keys)
     return bool(one == other)
 
 

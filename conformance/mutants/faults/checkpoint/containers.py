@@ -82,15 +82,19 @@ def hands_over_lists_that_were_changed(copy: Copy) -> None:
 @mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
 def puts_back_what_was_changed_since(copy: Copy) -> None:
     """A container that was changed after the call, and is made anew, gets its old contents back."""
-    container, gone = copy["tensors.containers"].Container, copy["tensors.containers"].GONE
+    gone, rebuild = copy["tensors.containers"].GONE, copy["nested.inputs"]._rebuild
 
-    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
-        made_of_it = whole(value, tensors, made, through)
-        if type(value) is container and value.original is not gone and value.original is not made_of_it:
-            through.append((value, value.original, [changed(whole, one, tensors, made, through) for one in value.children]))
-        return made_of_it
+    def restore(there: Any, self: Any) -> Any:
+        before = [(one, one.original) for one in self.containers]
+        args, kwargs, tensors, reused, filled = there(self)
+        left = [
+            (one, value, [rebuild(child, tensors, {}, []) for child in one.children])
+            for one, value in before
+            if one.original is gone and one.other_name is None
+        ]
+        return args, kwargs, tensors, [*reused, *left], filled
 
-    copy.call_instead("nested.inputs", "_rebuild", changed)
+    copy.call_instead("nested.inputs", "Inputs.restore", restore)
 
 
 @mutant("tensors.containers", "structure", "containers_that_change_after_the_call")
@@ -99,9 +103,22 @@ def compares_keys_by_value(copy: Copy) -> None:
     copy.replace("tensors.containers", "_same_form", lambda one, other: bool(one == other))
 
 
-@mutant("nested.inputs", "structure", "containers_that_the_function_changes_around_regions")
-def does_not_put_back_what_it_filled(copy: Copy) -> None:
-    """After the recomputation, a container that the function changes stays as it was at the early stop."""
+@mutant("nested.kept_containers", "structure", "containers_that_the_function_changes_around_regions")
+def leaves_what_was_passed_to_regions_inside(copy: Copy) -> None:
+    """Containers stay as the early stop found them, if the run has passed containers to regions inside."""
+    earlier = copy["nested.kept_containers"].earlier_calls
+
+    def leave(there: Any, self: Any, *error: Any) -> None:
+        if earlier.added != self.added:
+            self.reused = ()
+        there(self, *error)
+
+    copy.call_instead("nested.kept_containers", "ContainersOfRun.__exit__", leave)
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_empties")
+def fills_no_containers(copy: Copy) -> None:
+    """For the recomputation, a container that the function has changed does not get back what it held at the call."""
     copy.replace("nested.inputs", "states_to_fill", lambda filled: [])
 
 
@@ -133,6 +150,40 @@ def stops_before_inner_arguments_are_counted(copy: Copy) -> None:
 def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
     """What a recomputation did to containers is not undone."""
     copy.replace("nested.kept_containers", "ContainersOfRun.__exit__", lambda self, *_: None)
+
+
+@mutant("nested.inputs", "structure", "containers_that_a_function_changes_around_another_region")
+def looks_at_containers_of_a_function_that_runs(copy: Copy) -> None:
+    """A container that its function has changed for a while is let go of if another region is called meanwhile."""
+
+    def drop(there: Any, self: Any) -> Any:
+        passed, self.passed = self.passed, []
+        try:
+            return there(self)
+        finally:
+            self.passed = passed
+
+    copy.call_instead("nested.inputs", "Inputs.drop_changed_containers", drop)
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_identifies_and_changes")
+def looks_at_no_containers_before_a_run(copy: Copy) -> None:
+    """A container that was changed after the last call of a region is made anew, whatever it holds."""
+
+    def restore(there: Any, self: Any) -> Any:
+        self.passed = [None]
+        try:
+            return there(self)
+        finally:
+            self.passed = []
+
+    copy.call_instead("nested.inputs", "Inputs.restore", restore)
+
+
+@mutant("tensors.containers", "structure", "containers_whose_keys_are_tensors")
+def compares_keys_as_pytree_does(copy: Copy) -> None:
+    """Keys of an OrderedDict and a defaultdict are compared as pytree compares what it notes of them."""
+    copy.replace("tensors.containers", "_WITH_KEYS", {})
 
 
 @mutant("tensors.containers", "structure", "containers_that_the_function_changes_for_a_while")

@@ -49,19 +49,21 @@ def identified_and_changed(checkpoint, note, device, *, kind, holds, change, nes
         else:
             box.append(value)
     def f(h, box):
-        if change != "by the caller":
+        if change.startswith("a ") and not change.endswith("caller"):
             put(box, 2 if change == "a number" else h.cos())
         return (h * factors.get(box if kind == "dataclass" else id(box), 1.0)).sin().exp()
     def outer(h, box):
         return (checkpoint(f, h.cos(), box) if nested else f(h.cos(), box)).exp()
     y = checkpoint(outer, p, box)
-    if change == "by the caller":
-        put(box, 2)
+    if change.endswith("by the caller"):
+        put(box, 2 if change == "by the caller" else p.cos())
         checkpoint(lambda h, others: h.cos(), p, [1.0])
         if kind == "dataclass":
             box.count = 0
         else:
             box.pop(*(1,) if kind == "dict" else ())
+    elif change == "in the end":
+        put(box, 2)
     note("forward", y)
     for number in range(2):
         y.backward(torch.ones_like(y), retain_graph=True)
@@ -80,3 +82,53 @@ def identified_under_hooks(checkpoint, note, device, *, kind):
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def changed_around_a_region(checkpoint, note, device, *, kind, known, meanwhile, ends):
+    from collections import deque
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    box = {"list": [2.0, 3.0], "deque": deque([2.0, 3.0]), "dict": {0: 2.0, 1: 3.0}}[kind]
+    factors = {id(box): 3.0}
+    def put(box, value):
+        if kind == "dict":
+            box[1] = value
+        else:
+            box.append(value)
+    def take(box):
+        return box.pop(*(1,) if kind == "dict" else ())
+    def f(h, given):
+        last = take(given)
+        h = h.cos()
+        if meanwhile == "a result":
+            put(given, h)
+        h = checkpoint(lambda h, others: h.sin(), h, [2.0])
+        if meanwhile == "a result":
+            take(given)
+        y = (h * (len(box) if known == "by another name" else factors.get(id(given), 1.0))).tanh()
+        put(given, h if ends == "a result" else last)
+        return y.exp()
+    y = checkpoint(f, p, box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def keyed_by_tensors(checkpoint, note, device, *, kind, passes):
+    from collections import OrderedDict, defaultdict
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    first, second = torch.ones(2), torch.ones(2)
+    box = {"dict": {}, "OrderedDict": OrderedDict(), "defaultdict": defaultdict(float)}[kind]
+    box[first] = 3.0
+    def f(h, box):
+        (factor,) = box.values()
+        if first in box:
+            del box[first]
+            box[second] = 5.0
+        return (h * factor).sin().exp()
+    y = checkpoint(f, p, box)
+    note("forward", y)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
+        note(f"gradients {turn}", [p.grad])
