@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -59,6 +60,7 @@ class Observations:
     numpy_random: dict[str, str] = field(default_factory=dict)
     training_flags: dict[str, str] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
+    ended_by_torchscript: dict[str, str] = field(default_factory=dict)
     filled: dict[str, str] = field(default_factory=dict)
     changed_outside: dict[str, str] = field(default_factory=dict)
     forward_of: dict[Key, _Forward] = field(default_factory=dict)
@@ -87,10 +89,11 @@ class _StepMeter(TorchDispatchMode):
         self.parameters = {id(one) for one in model.parameters()}
         self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
-        self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # Storages, with what counts their bytes once they are freed; None for those that were there before the step.
+        self.known: weakref.WeakKeyDictionary[Any, weakref.finalize[..., Any] | None] = weakref.WeakKeyDictionary()
         with self.own:
-            for storage in storages((*model.parameters(), *model.buffers())):
-                self.known[storage] = 0
+            self.known.update(dict.fromkeys(storages((*model.parameters(), *model.buffers()))))
+            self.lazy = [one for one in (*model.parameters(), *model.buffers()) if is_lazy(one)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -105,10 +108,12 @@ class _StepMeter(TorchDispatchMode):
 
     def _note_inputs(self, func: Any, args: Any, kwargs: Any) -> None:
         self.operators += 1
+        if self.lazy:
+            self._leave_out_initialized()
         overwritten = args[0] if func.overloadpacket in _OVERWRITE else None
         for tensor in dense_tensors((args, kwargs)):
             storage = tensor.untyped_storage()
-            self.known.setdefault(storage, 0)  # was there before the step
+            self.known.setdefault(storage, None)
             if tensor is not overwritten:
                 self.read[storage._cdata, int(tensor.storage_offset())] = self.operators
             if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.parameters:
@@ -117,14 +122,22 @@ class _StepMeter(TorchDispatchMode):
     def _note_outputs(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         for storage in storages(result):
             if storage not in self.known:
-                self.known[storage] = size = storage.nbytes()
+                size = storage.nbytes()
+                self.known[storage] = weakref.finalize(storage, self._freed, size)
                 self.alive += size
-                weakref.finalize(storage, self._freed, size)
         self.peak = max(self.peak, self.alive)
         if func.overloadpacket in flop_registry:
             flops = int(flop_registry[func.overloadpacket](*args, **kwargs, out_val=result))
             self.flops += flops
             self.again_flops += flops if (one := current_run()) and one.number else 0
+
+    def _leave_out_initialized(self) -> None:
+        """Stop counting the storages of lazy parameters that forward has initialized: other parameters' do not count either."""
+        for storage in storages([one for one in self.lazy if not is_lazy(one)]):
+            if (made := self.known.get(storage)) is not None and made.detach():
+                self.alive -= storage.nbytes()
+            self.known[storage] = None
+        self.lazy = [one for one in self.lazy if is_lazy(one)]
 
     def has_read(self, state: State, since: int) -> bool:
         """Whether an operator after number ``since`` has read a tensor; True for one that is not dense, as it may have."""
@@ -154,9 +167,9 @@ def storages(tree: Any) -> Iterator[Any]:
 
 
 def dense_tensors(tree: Any) -> Iterator[torch.Tensor]:
-    """The dense tensors in what an operator is given or returns: tensors, and containers of them."""
+    """The dense tensors in what an operator is given or returns, lazy ones aside: tensors, and containers of them."""
     if isinstance(tree, torch.Tensor):
-        if tree.layout == torch.strided:
+        if tree.layout == torch.strided and not is_lazy(tree):
             yield tree
     elif isinstance(tree, tuple | list | dict):
         for one in tree.values() if isinstance(tree, dict) else tree:
@@ -208,6 +221,7 @@ def measure(
             seen.changed_outside |= one.unread_at_end()
         raise
     meter = meters[-1]
+    seen.ended_by_torchscript.clear()  # the implementation passed over it
     with meter.own:
         seen.updated_again = tuple(_updated_again(seen, result.buffers))
     meter.own.raise_failure()
@@ -247,7 +261,7 @@ class _Watched:
 
     def buffers(self) -> dict[str, torch.Tensor | None]:
         """Those that modules have now, by name; to ask the model for them takes as long as an operator for each module."""
-        found = {(name, key): one for name, module in self.modules.items() for key, one in vars(module)["_buffers"].items()}
+        found = {(name, key): one for name, module in self.modules.items() for key, one in _own_buffers(module)}
         return {f"{name}.{key}" if name else key: one for (name, key), one in found.items()}
 
     def hooks(self, one: RegionRun) -> int:
@@ -255,6 +269,11 @@ class _Watched:
         tensors = (*self.parameters, *(leaf for leaf in tree_leaves(one.arguments) if isinstance(leaf, torch.Tensor)))
         of_modules = sum(len(vars(module).get(name) or ()) for module in self.modules.values() for name in _HOOKS)
         return of_modules + sum(len(getattr(one, name, None) or ()) for one in tensors for name in _HOOKS_OF_TENSORS)
+
+
+def _own_buffers(module: nn.Module) -> Iterable[tuple[str, torch.Tensor | None]]:
+    own = vars(module).get("_buffers")  # a scripted module has none
+    return module.named_buffers(recurse=False) if own is None else own.items()
 
 
 @dataclass(frozen=True)
@@ -292,12 +311,22 @@ def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _Ste
     try:
         yield
         finished = True
+    except RuntimeError as error:
+        if one.number and _is_of_torchscript(error):
+            seen.ended_by_torchscript[one.region.name] = one.region.line
+        raise
     finally:
         if before is not None and meter.own.failure is None:
             with meter.own:
                 after = _Around.of(watched, one, meter)
                 _compare_around(seen, watched, one, before, after)
                 _compare_reachable(seen, one, before, after, meter, finished=finished)
+
+
+def _is_of_torchscript(error: RuntimeError) -> bool:
+    """Whether this is what TorchScript's interpreter makes of an exception of Python's: an error without a message."""
+    lines = str(error).rstrip().splitlines()
+    return len(lines) > 1 and "TorchScript interpreter" in lines[0] and lines[-1] == "RuntimeError:"
 
 
 def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, before: _Around, after: _Around) -> None:

@@ -156,7 +156,8 @@ class _Walk:
             for key, one in list(vars(part).items()):
                 if key not in _OF_MODULES:
                     self.value(one, f"{name}.{key}", depth + 1)
-            forward = getattr(type(part).forward, "__wrapped__", type(part).forward)
+            forward = getattr(type(part), "forward", None)  # a scripted module's class has none
+            forward = getattr(forward, "__wrapped__", forward)
             if isinstance(forward, FunctionType):
                 self.value(forward, name, depth + 1)
 

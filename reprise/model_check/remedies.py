@@ -33,6 +33,10 @@ WARNINGS = {
         "hooks are registered on modules, parameters or arguments, and found or registered again by recomputation, in region",
         "Register them once, outside of regions.",
     ),
+    "TorchScript": (
+        "TorchScript lets no exception of Python's through, such as the one that ends a recomputation early, in region",
+        "Call checkpoint with early_stop=False there, or use the module that was not traced or scripted.",
+    ),
     "cache": (
         "the recomputation fills a list, a dict or an attribute again, or finds it filled by forward, in",
         "Switch the cache off while training (transformers: use_cache=False), or fill it outside of regions.",
@@ -57,6 +61,7 @@ def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
         "Python's random numbers": _places(seen.python_random),
         "numpy's random numbers": _places(seen.numpy_random),
         "hooks": _places(seen.hooks),
+        "TorchScript": _places(seen.ended_by_torchscript),
         "cache": _places(seen.filled),
         "outside tensors": _places(seen.changed_outside),
     }

@@ -16,7 +16,18 @@ from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
 from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
 from reprise.model_check.process_state import finish, preserved, random_streams, seed_all
-from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
+from reprise.model_check.regions import (
+    Key,
+    NoRegions,
+    Region,
+    RegionLog,
+    Watch,
+    is_in_scripted,
+    largest_modules,
+    matching,
+    redirected,
+    uncalled,
+)
 
 Checkpoint = Callable[..., Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -244,7 +255,10 @@ def now(model: nn.Module) -> float:
 
 def _no_regions(model: nn.Module, globs: tuple[str, ...]) -> str:
     if globs:
-        return f"no module that matches {', '.join(map(repr, globs))} was called by its forward; {largest_modules(model)}"
+        told = f"no module that matches {', '.join(map(repr, globs))} was called by its forward; "
+        if inside := [name for name in matching(model, globs) if is_in_scripted(model, name)]:
+            told += f"TorchScript runs {inside[0]} within a traced or scripted module, and no call of Python's; "
+        return told + largest_modules(model)
     told = "no region found: the model does not call torch.utils.checkpoint.checkpoint. Switch its checkpointing on in build "
     named = "(transformers: model.gradient_checkpointing_enable() and train()), or name modules, as with --regions 'layers.*'; "
     return told + named + largest_modules(model)
