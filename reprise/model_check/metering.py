@@ -68,7 +68,7 @@ class Observations:
     changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
     updated_again: tuple[str, ...] = ()  # buffers, see _updated_again
     regions: tuple[Region, ...] = ()
-    output_requires_grad: dict[Key, bool] = field(default_factory=dict)
+    output_requires_grad: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     other_leaves: list[str] = field(default_factory=list)  # shapes of what has a gradient, and is no parameter of the model
 
 

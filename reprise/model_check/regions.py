@@ -26,7 +26,7 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 import impls
 from reprise.model_check.process_state import finish
@@ -99,7 +99,7 @@ class RegionLog:
     def begin_step(self) -> None:
         """Forget the regions of the step before."""
         self.regions: dict[Key, Region] = {}
-        self.output_requires_grad: dict[Key, bool] = {}
+        self.output_requires_grad: dict[Key, tuple[str, ...]] = {}
         self.runs: Counter[Key] = Counter()
         self.calls = 0
         self.reentrant_calls = 0  # those of the model's own that ask for use_reentrant=True
@@ -137,7 +137,7 @@ class RegionLog:
             with options.get("context_fn", _no_contexts)()[0]:  # the model's own: it may change what forward computes
                 value = run(*args, **kwargs)
         if in_forward:
-            self.output_requires_grad[key] = requires_grad(value)
+            self.output_requires_grad[key] = outputs_that_require_grad(value)
         return value
 
     def run_function(
@@ -208,6 +208,12 @@ def current_run() -> RegionRun | None:
 def requires_grad(tree: Any) -> bool:
     """Whether any tensor in a tree requires grad."""
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(tree))
+
+
+def outputs_that_require_grad(value: Any) -> tuple[str, ...]:
+    """The tensors in what a region returns that require grad, such as ``output[1][0]``."""
+    leaves, _ = tree_flatten_with_path(value)
+    return tuple(f"output{keystr(path)}" for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class FirstStep(StepEnd):
     """What the first step of a run left; ``recomputations`` counts further runs of regions' functions."""
 
     regions: tuple[Region, ...]
-    output_requires_grad: Mapping[Key, bool]
+    output_requires_grad: Mapping[Key, tuple[str, ...]]  # names of outputs
     calls: int
     recomputations: int
     reentrant_calls: int  # of the model's own that ask for use_reentrant=True

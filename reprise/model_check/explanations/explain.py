@@ -83,8 +83,14 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
     if one.made != other.made:
-        return f"{one.name} gives another value for the same inputs", ()
+        return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}", ()
     return None
+
+
+def _modes(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
+    """Grad mode in both, if it differs."""
+    first, second = ("with grad mode" if side.has_grad_mode else "without grad mode" for side in (one, other))
+    return f", {first} {runs[0]} and {second} {runs[1]}" if first != second else ""
 
 
 def explain_divergence(

@@ -2,7 +2,7 @@
 
 Operators of implementations and of PyTorch's checkpoint are left out, and those by which a lazy module initializes itself. So
 are detach and changes of dtype: autocast's cache may spare a second one. Of memory that no operator has written yet, only the
-metadata are compared.
+metadata are compared, and nothing of an operator's workspace.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ from reprise.model_check.run import Checkpoint, Probe, Setting, run
 _LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
 _UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                                                          "new_empty_strided")}  # fmt: skip
+# These return memory for backward that is not all written, or none without grad mode: from this place of their results on.
+_WORKSPACES = {
+    getattr(torch.ops.aten, name): 3
+    for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn", "cudnn_batch_norm", "_batch_norm_with_update")
+}
 _CAST = torch.ops.aten._to_copy
 _SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
 _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
@@ -50,6 +55,7 @@ class Operator:
     dtypes: tuple[torch.dtype, ...]
     made: tuple[str, ...]
     origins: tuple[str, ...]
+    has_grad_mode: bool
     storages: tuple[StorageWeakRef | None, ...]
     module: str
     line: str
@@ -140,7 +146,9 @@ class Recording(TorchDispatchMode):
 
     def _note(self, begun: _Begun, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Put down an operator that has run."""
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        workspace = _WORKSPACES.get(func.overloadpacket)
+        values = result if workspace is None else result[:workspace]
+        outputs = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
         line = user_line()
         self._note_writes(func, args, kwargs, outputs, line)
         one = current_run()
@@ -154,6 +162,7 @@ class Recording(TorchDispatchMode):
                 tuple(one.dtype for one in begun.inputs),
                 tuple(map(self._digest, [*outputs, *begun.inputs])),
                 tuple(self._origin(key[0], storage) for storage in begun.storages),
+                torch.is_grad_enabled(),
                 begun.storages,
                 self._module(),
                 line,

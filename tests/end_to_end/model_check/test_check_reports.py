@@ -141,13 +141,36 @@ def drawn(draw: Callable[[], float]) -> Callable[[], Any]:
     return built(after)
 
 
+def paired(x: torch.Tensor) -> Any:
+    return x.sin(), (x.exp(),)
+
+
+class Pair(nn.Module):
+    """Its region returns a tuple in a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.utils.checkpoint.checkpoint(paired, self.first(x), use_reentrant=False)
+
+
+def built_scripted() -> Any:
+    model, x = built()()
+    model.layers[1] = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+    return model, x
+
+
 PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
     "buffers": (built_with_batch_norm, "layers.1.extra"),
     "inputs": (built_frozen, "layers.0 ("),
+    "outputs": (lambda: (Pair(), torch.ones(1, 2)), "output[1][0] of paired ("),
     "training flags": (built(flipped), "layers.1 ("),
     "Python's random numbers": (drawn(random.random), "layers.1 ("),
     "numpy's random numbers": (drawn(lambda: float(np.random.rand())), "layers.1 ("),
     "hooks": (built(hooked), "layers.1 ("),
+    "TorchScript": (built_scripted, "layers.1 ("),
     "cache": (built(appended), "layers.1.kept"),
     "outside tensors": (built_changing, "global SCALE ("),
 }
@@ -184,10 +207,11 @@ def test_an_implementation_that_recomputes_nothing_is_not_taken_for_one_without_
     assert NOTHING_AGAIN in result.explanation
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", WARNINGS)
 def test_each_warning_is_given_with_its_place_and_remedy(kind: str) -> None:
     made, place = PLANTED[kind]
-    report = check(made, impl="torch-reentrant", steps=1)
+    report = check(made, impl="torch-nonreentrant" if kind == "TorchScript" else "torch-reentrant", steps=1)
     message, remedy = WARNINGS[kind]
     (warned,) = [one for one in report.results[0].warnings if one.kind == kind]
     assert warned.places[0].startswith(place)
