@@ -252,6 +252,8 @@ def differences(comparison: Comparison) -> list[str]:
         f"random number streams are in another state {when}: {_listed(names)}" for when, names in streams.items() if names
     ]
     lines += [f"train() or eval() differs {when}: {_listed(names)}" for when, names in flags.items() if names]
+    left = {"after the step": comparison.process_state, "after later steps": comparison.process_state_of_later_steps}
+    lines += [f"the process is left in another state {when}: {_listed(names)}" for when, names in left.items() if names]
     return lines
 
 

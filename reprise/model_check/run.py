@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
 from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
-from reprise.model_check.process_state import finish, preserved, random_streams, seed_all
+from reprise.model_check.process_state import Stacks, finish, preserved, process_state, random_streams, seed_all
 from reprise.model_check.regions import (
     Key,
     NoRegions,
@@ -62,15 +62,17 @@ class StepEnd:
     buffers: Tensors
     random: Mapping[str, str]
     training: Mapping[str, bool]
+    process: Mapping[str, str]
 
     @classmethod
-    def of(cls, model: nn.Module) -> StepEnd:
-        """What there is now."""
+    def of(cls, model: nn.Module, before: Stacks) -> StepEnd:
+        """What there is now, ``before`` being PyTorch's stacks before the first step."""
         return cls(
             gradients=copies({name: one.grad for name, one in model.named_parameters()}),
             buffers=copies(dict(model.named_buffers())),
             random=random_streams(),
             training={name: module.training for name, module in model.named_modules()},
+            process=process_state(before),
         )
 
 
@@ -153,6 +155,7 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         trainable = [one for one in model.parameters() if one.requires_grad]
         if not trainable:
             raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
+        stacks = Stacks.now()
         optimizer = torch.optim.SGD(trainable, lr=LEARNING_RATE)
         losses, seconds, later = list[torch.Tensor](), list[float](), list[StepEnd]()
         first: FirstStep | None = None
@@ -168,9 +171,9 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
                 if first is None:
-                    first = _first_step(model, log, setting.globs)
+                    first = _first_step(model, log, setting.globs, stacks)
                 else:
-                    later.append(StepEnd.of(model))
+                    later.append(StepEnd.of(model, stacks))
                 del loss
                 optimizer.step()
             assert first is not None
@@ -230,11 +233,11 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
     return loss, seconds
 
 
-def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
+def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...], stacks: Stacks) -> FirstStep:
     if not log.regions:
         raise NoRegions(_no_regions(model, globs))
     return FirstStep(
-        **vars(StepEnd.of(model)),
+        **vars(StepEnd.of(model, stacks)),
         regions=tuple(log.regions.values()),
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,
