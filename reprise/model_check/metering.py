@@ -24,7 +24,8 @@ from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
 from reprise.model_check.errors import OwnWork
-from reprise.model_check.reachable import Known, Snapshot, State, changed_between, filled_again, snapshot
+from reprise.model_check.reachable.snapshots import Snapshot, State, changed_between, filled_again, snapshot
+from reprise.model_check.reachable.walk import Known
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
 
@@ -69,7 +70,7 @@ class Observations:
     updated_again: tuple[str, ...] = ()  # buffers, see _updated_again
     regions: tuple[Region, ...] = ()
     output_requires_grad: dict[Key, tuple[str, ...]] = field(default_factory=dict)
-    other_leaves: list[str] = field(default_factory=list)  # shapes of what has a gradient, and is no parameter of the model
+    other_leaves: list[str] = field(default_factory=list)  # shapes of what has a gradient that is not compared
 
 
 class _StepMeter(TorchDispatchMode):
@@ -86,7 +87,7 @@ class _StepMeter(TorchDispatchMode):
         self.operators = 0
         self.unread: tuple[Mapping[str, str], int] = {}, -1
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
-        self.parameters = {id(one) for one in model.parameters()}
+        self.parameters = {id(one) for one in model.parameters()}  # and other leaves whose gradients are compared
         self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
         # Storages, with what counts their bytes once they are freed; None for those that were there before the step.
@@ -144,7 +145,7 @@ class _StepMeter(TorchDispatchMode):
         return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
 
     def shapes_of_other_leaves(self) -> Iterator[str]:
-        """Of leaves with a gradient that are no parameters of the model: inputs, and parameters in plain lists.
+        """Of leaves with a gradient that is not compared, such as those that the step makes.
 
         They are not looked for in the graph: to read a node would keep a Python object for it, and a long chain of these is
         freed by recursion.
@@ -214,8 +215,11 @@ def measure(
             watched = _Watched.of(model)
         return None if checkpoint is None or meter.own.failure else lambda one: _observed(seen, watched, one, meter)
 
+    def compared(leaves: Tensors) -> None:
+        meters[-1].parameters |= {*map(id, leaves.values())}
+
     try:
-        result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward))
+        result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward, compared))
     except Exception:
         for one in meters:
             seen.changed_outside |= one.unread_at_end()

@@ -52,6 +52,7 @@ class Probe:
     mode: Callable[[nn.Module], AbstractContextManager[Any]]
     watch: Callable[[nn.Module], Watch | None]
     after_forward: Callable[[nn.Module, RegionLog], None]
+    compared: Callable[[Tensors], None] = lambda _: None  # is told which leaves besides the model's parameters are compared
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,11 @@ class StepEnd:
     process: Mapping[str, str]
 
     @classmethod
-    def of(cls, model: nn.Module, before: Stacks) -> StepEnd:
+    def of(cls, subject: Subject, before: Stacks) -> StepEnd:
         """What there is now, ``before`` being PyTorch's stacks before the first step."""
+        model = subject.model
         return cls(
-            gradients=copies({name: one.grad for name, one in model.named_parameters()}),
+            gradients=copies({name: one.grad for name, one in (*model.named_parameters(), *subject.outside.items())}),
             buffers=copies(dict(model.named_buffers())),
             random=random_streams(),
             training={name: module.training for name, module in model.named_modules()},
@@ -160,20 +162,24 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         losses, seconds, later = list[torch.Tensor](), list[float](), list[StepEnd]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
+        if probe:
+            probe.compared(subject.outside)
         with (
             _put_back(model, tensors, initial),
+            _without_gradients(subject.outside),
             redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log,
         ):
             for _ in range(steps):
                 optimizer.zero_grad()
+                _clear_gradients(subject.outside)
                 observer = probe if first is None else None
                 loss, time_taken = _step(subject, log, observer)
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
                 if first is None:
-                    first = _first_step(model, log, setting.globs, stacks)
+                    first = _first_step(subject, log, setting.globs, stacks)
                 else:
-                    later.append(StepEnd.of(model, stacks))
+                    later.append(StepEnd.of(subject, stacks))
                 del loss
                 optimizer.step()
             assert first is not None
@@ -218,6 +224,26 @@ def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[N
         finish(put_back)
 
 
+@contextmanager
+def _without_gradients(leaves: Tensors) -> Iterator[None]:
+    """Restore the gradients of leaves that the user may keep."""
+    gradients = {name: one.grad for name, one in leaves.items()}
+
+    def put_back() -> None:
+        for name, gradient in gradients.items():
+            leaves[name].grad = gradient
+
+    try:
+        yield
+    finally:
+        finish(put_back)
+
+
+def _clear_gradients(leaves: Tensors) -> None:
+    for one in leaves.values():
+        one.grad = None
+
+
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
     """Run forward and backward. Returns the loss, and the seconds."""
     log.begin_step()
@@ -233,17 +259,17 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
     return loss, seconds
 
 
-def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...], stacks: Stacks) -> FirstStep:
+def _first_step(subject: Subject, log: RegionLog, globs: tuple[str, ...], stacks: Stacks) -> FirstStep:
     if not log.regions:
-        raise NoRegions(_no_regions(model, globs))
+        raise NoRegions(_no_regions(subject.model, globs))
     return FirstStep(
-        **vars(StepEnd.of(model, stacks)),
+        **vars(StepEnd.of(subject, stacks)),
         regions=tuple(log.regions.values()),
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,
         recomputations=log.recomputations,
         reentrant_calls=log.reentrant_calls,
-        uncalled=uncalled(model, globs, log.called_modules),
+        uncalled=uncalled(subject.model, globs, log.called_modules),
     )
 
 
