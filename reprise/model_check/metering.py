@@ -296,7 +296,7 @@ class _Around:
     def of(cls, watched: _Watched, one: RegionRun, meter: _StepMeter) -> _Around:
         return cls(
             hash(random.getstate()),
-            _hash_of_numpy_state(),
+            hash_of_numpy_state(),
             watched.training(),
             watched.hooks(one),
             copies(watched.buffers()) if one.number else {},
@@ -389,6 +389,7 @@ def _updated_again(seen: Observations, after_backward: Tensors) -> Iterator[str]
     return _differing(seen.buffers_after_forward, after_backward, changed)
 
 
-def _hash_of_numpy_state() -> int:
+def hash_of_numpy_state() -> int:
+    """A hash of the state of the generator that all of numpy shares."""
     _, keys, *rest = np.random.get_state()
     return hash((np.asarray(keys).tobytes(), *rest))

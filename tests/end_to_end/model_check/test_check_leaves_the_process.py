@@ -57,6 +57,7 @@ def state() -> tuple[Any, ...]:
         [len(hooks) for name, hooks in vars(module_hooks).items() if name.startswith("_global_") and isinstance(hooks, dict)],
         torch._C._autograd._saved_tensors_hooks_is_enabled(),
         torch._C._is_multithreading_enabled(),
+        sys.gettrace(),
         list(regions._active),
         regions.current_run(),
         regions._state.in_implementation,
