@@ -203,10 +203,7 @@ def measure(
         seen.regions, seen.output_requires_grad = tuple(log.regions.values()), dict(log.output_requires_grad)
         meter = meters[-1]
         with meter.own:
-            meter.kept, meter.forward_flops = meter.alive, meter.flops
-            if (found := _counting_allocator(model)) is not None:
-                module, device = found
-                meter.kept = module.memory_allocated(device)
+            meter.kept, meter.forward_flops = _allocated(model, meter.alive), meter.flops
             seen.buffers_after_forward = copies(dict(model.named_buffers()))
 
     def watch(model: nn.Module) -> Watch | None:
@@ -215,11 +212,9 @@ def measure(
             watched = _Watched.of(model)
         return None if checkpoint is None or meter.own.failure else lambda one: _observed(seen, watched, one, meter)
 
-    def compared(leaves: Tensors) -> None:
-        meters[-1].parameters |= {*map(id, leaves.values())}
-
     try:
-        result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward, compared))
+        probe = Probe(mode, watch, after_forward, lambda leaves: meters[-1].parameters.update(map(id, leaves.values())))
+        result = run(setting, checkpoint, steps=steps, only=only, probe=probe)
     except Exception:
         for one in meters:
             seen.changed_outside |= one.unread_at_end()
@@ -241,6 +236,11 @@ def _counting_allocator(model: nn.Module) -> tuple[Any, torch.device] | None:
     device = next((one.device for one in model.parameters() if one.device.type != "cpu"), None)
     module = None if device is None else getattr(torch, device.type, None)
     return (module, device) if device is not None and all(hasattr(module, name) for name in _COUNTERS) else None
+
+
+def _allocated(model: nn.Module, otherwise: int) -> int:
+    found = _counting_allocator(model)
+    return otherwise if found is None else found[0].memory_allocated(found[1])
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -22,7 +22,8 @@ OF_PLAIN = "in one run", "in another"
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
 SAME_AGAIN = (
     "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
-    "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
+    "not in a region's values, but in how often something happens, in gradients that the implementation passes on, or in what "
+    "it leaves changed in the process"
 )
 
 

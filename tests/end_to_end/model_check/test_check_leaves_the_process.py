@@ -55,7 +55,7 @@ def state() -> tuple[Any, ...]:
         len(torch.overrides._get_current_function_mode_stack()),
         torch._C._autograd._top_saved_tensors_default_hooks(True),
         [len(hooks) for name, hooks in vars(module_hooks).items() if name.startswith("_global_") and isinstance(hooks, dict)],
-        torch._C._autograd._saved_tensors_hooks_is_enabled(),
+        torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),
         torch._C._is_multithreading_enabled(),
         sys.gettrace(),
         list(regions._active),

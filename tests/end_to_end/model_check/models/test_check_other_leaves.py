@@ -146,6 +146,6 @@ def test_leaves_have_the_same_names_in_each_model() -> None:
 
     one, other = (build_subject(with_closures, None).outside for _ in range(2))
     assert [*one] == [*other]
-    assert [value.tolist() for name, value in one.items() if name.startswith("closure variable one of")] == [1.0, 2.0]
+    assert [value.item() for name, value in one.items() if name.startswith("closure variable one of")] == [1.0, 2.0]
     assert not any("in_a_set" in name for name in one)
     assert {*OF_LISTED} <= one.keys()
