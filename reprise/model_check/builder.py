@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from reprise.model_check import errors
 from reprise.model_check.errors import INTERRUPTS, BuildFails, InvalidArgument, NoLoss, NotAccepted
+from reprise.model_check.reachable.leaves import outside_leaves
 
 ACCEPTED = (
     "accepted are (model, loss), where loss(model) computes a scalar tensor that requires grad, and (model, example_inputs), "
@@ -25,10 +26,11 @@ ACCEPTED = (
 
 @dataclass(frozen=True)
 class Subject:
-    """A model that was just built, and its loss."""
+    """A model that was just built, and its loss; and leaves that are no parameters of the model, by the path to them."""
 
     model: nn.Module
     loss: Callable[[], torch.Tensor]
+    outside: Mapping[str, torch.Tensor]
 
 
 def load_build(reference: str) -> Callable[[], Any]:
@@ -71,10 +73,10 @@ def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subj
         model.to(device)
     if isinstance(second, torch.Tensor | tuple | list | Mapping):
         inputs = _moved(second, device)
-        return Subject(model, lambda: mean_square(_called(model, inputs)))
+        return Subject(model, lambda: mean_square(_called(model, inputs)), outside_leaves(model, inputs))
     if not callable(second):
         raise NotAccepted(f"build() returned (model, {_described(second)}); {ACCEPTED}")
-    return Subject(model, lambda: _scalar(second(model)))
+    return Subject(model, lambda: _scalar(second(model)), outside_leaves(model, second))
 
 
 def _close(made: Any) -> None:

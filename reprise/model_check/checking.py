@@ -25,6 +25,7 @@ from reprise.model_check.comparison import proves_something
 from reprise.model_check.errors import BAD_INPUT, BuildFails, InvalidArgument, MeteringFails, NotAccepted, PlainFails
 from reprise.model_check.explanations.explain import explain_divergence, explain_spread, explain_undecided
 from reprise.model_check.metering import Observations, measure
+from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import NOT_TOLD_APART, Report, Result
@@ -211,6 +212,7 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - reported by the verdict, or here if it fails only under the meter
             reason = "" if result.error else f"the step fails while it is measured{errors.place(error)}: {errors.told(error)}"
             error.__traceback__ = None
+        find_lines(self.setting, one.checkpoint, seen)
         return {"costs": costs, "not_measured": reason, "warnings": warned_of(seen, plain.first)}
 
     def _spread_explained(self, plain: PlainRuns) -> tuple[str, ...]:

@@ -71,11 +71,13 @@ class Comparison:
     buffers: TensorsCompared
     random_streams: tuple[str, ...]
     training_flags: tuple[str, ...]
+    process_state: tuple[str, ...]
     losses_of_later_steps: TensorsCompared
     gradients_of_later_steps: TensorsCompared
     buffers_of_later_steps: TensorsCompared  # without the last
     random_streams_of_later_steps: tuple[str, ...]
     training_flags_of_later_steps: tuple[str, ...]
+    process_state_of_later_steps: tuple[str, ...]
     parameters_after_steps: TensorsCompared
     buffers_after_steps: TensorsCompared
 
@@ -106,9 +108,10 @@ class Comparison:
 
     @property
     def _states(self) -> tuple[str, ...]:
-        """Random number streams and train() flags that differ."""
-        later = (*self.random_streams_of_later_steps, *self.training_flags_of_later_steps)
-        return (*self.random_streams, *self.training_flags, *later)
+        """Random number streams, train() flags and what else of the process's state differs."""
+        first = (*self.random_streams, *self.training_flags, *self.process_state)
+        later = (*self.random_streams_of_later_steps, *self.training_flags_of_later_steps, *self.process_state_of_later_steps)
+        return (*first, *later)
 
     @property
     def is_rounding(self) -> bool:
@@ -140,6 +143,7 @@ class Comparison:
             buffers_of_later_steps=NOTHING,
             random_streams_of_later_steps=(),
             training_flags_of_later_steps=(),
+            process_state_of_later_steps=(),
             parameters_after_steps=NOTHING,
             buffers_after_steps=NOTHING,
         )
@@ -283,11 +287,13 @@ def compare_runs(expected: Run, seen: Run) -> Comparison:
         buffers=compare_tensors(expected.buffers, seen.buffers),
         random_streams=tuple(_names_that_differ(expected.random, seen.random)),
         training_flags=tuple(_names_that_differ(expected.training, seen.training)),
+        process_state=tuple(_names_that_differ(expected.process, seen.process)),
         losses_of_later_steps=compare_tensors(one[1], other[1]),
         gradients_of_later_steps=_of_steps(compare_tensors(a.gradients, b.gradients) for a, b in later),
         buffers_of_later_steps=_of_steps(compare_tensors(a.buffers, b.buffers) for a, b in later[:-1]),
         random_streams_of_later_steps=tuple(_states_of_steps((a.random, b.random) for a, b in later)),
         training_flags_of_later_steps=tuple(_states_of_steps((a.training, b.training) for a, b in later)),
+        process_state_of_later_steps=tuple(_states_of_steps((a.process, b.process) for a, b in later)),
         parameters_after_steps=compare_tensors(expected.parameters, seen.parameters),
         buffers_after_steps=compare_tensors(_last(expected).buffers, _last(seen).buffers),
     )

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
 from reprise.model_check.errors import OwnWork
-from reprise.model_check.reachable import Known, Snapshot, State, changed_between, filled_again, snapshot
+from reprise.model_check.reachable.snapshots import Snapshot, State, changed_between, filled_again, snapshot
+from reprise.model_check.reachable.walk import Known
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
 
@@ -59,6 +61,7 @@ class Observations:
     numpy_random: dict[str, str] = field(default_factory=dict)
     training_flags: dict[str, str] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
+    ended_by_torchscript: dict[str, str] = field(default_factory=dict)
     filled: dict[str, str] = field(default_factory=dict)
     changed_outside: dict[str, str] = field(default_factory=dict)
     forward_of: dict[Key, _Forward] = field(default_factory=dict)
@@ -66,8 +69,8 @@ class Observations:
     changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
     updated_again: tuple[str, ...] = ()  # buffers, see _updated_again
     regions: tuple[Region, ...] = ()
-    output_requires_grad: dict[Key, bool] = field(default_factory=dict)
-    other_leaves: list[str] = field(default_factory=list)  # shapes of what has a gradient, and is no parameter of the model
+    output_requires_grad: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    other_leaves: list[str] = field(default_factory=list)  # shapes of what has a gradient that is not compared
 
 
 class _StepMeter(TorchDispatchMode):
@@ -84,13 +87,14 @@ class _StepMeter(TorchDispatchMode):
         self.operators = 0
         self.unread: tuple[Mapping[str, str], int] = {}, -1
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
-        self.parameters = {id(one) for one in model.parameters()}
+        self.parameters = {id(one) for one in model.parameters()}  # and other leaves whose gradients are compared
         self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
-        self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # Storages, with what counts their bytes once they are freed; None for those that were there before the step.
+        self.known: weakref.WeakKeyDictionary[Any, weakref.finalize[..., Any] | None] = weakref.WeakKeyDictionary()
         with self.own:
-            for storage in storages((*model.parameters(), *model.buffers())):
-                self.known[storage] = 0
+            self.known.update(dict.fromkeys(storages((*model.parameters(), *model.buffers()))))
+            self.lazy = [one for one in (*model.parameters(), *model.buffers()) if is_lazy(one)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -105,10 +109,12 @@ class _StepMeter(TorchDispatchMode):
 
     def _note_inputs(self, func: Any, args: Any, kwargs: Any) -> None:
         self.operators += 1
+        if self.lazy:
+            self._leave_out_initialized()
         overwritten = args[0] if func.overloadpacket in _OVERWRITE else None
         for tensor in dense_tensors((args, kwargs)):
             storage = tensor.untyped_storage()
-            self.known.setdefault(storage, 0)  # was there before the step
+            self.known.setdefault(storage, None)
             if tensor is not overwritten:
                 self.read[storage._cdata, int(tensor.storage_offset())] = self.operators
             if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.parameters:
@@ -117,21 +123,29 @@ class _StepMeter(TorchDispatchMode):
     def _note_outputs(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         for storage in storages(result):
             if storage not in self.known:
-                self.known[storage] = size = storage.nbytes()
+                size = storage.nbytes()
+                self.known[storage] = weakref.finalize(storage, self._freed, size)
                 self.alive += size
-                weakref.finalize(storage, self._freed, size)
         self.peak = max(self.peak, self.alive)
         if func.overloadpacket in flop_registry:
             flops = int(flop_registry[func.overloadpacket](*args, **kwargs, out_val=result))
             self.flops += flops
             self.again_flops += flops if (one := current_run()) and one.number else 0
 
+    def _leave_out_initialized(self) -> None:
+        """Stop counting the storages of lazy parameters that forward has initialized: other parameters' do not count either."""
+        for storage in storages([one for one in self.lazy if not is_lazy(one)]):
+            if (made := self.known.get(storage)) is not None and made.detach():
+                self.alive -= storage.nbytes()
+            self.known[storage] = None
+        self.lazy = [one for one in self.lazy if is_lazy(one)]
+
     def has_read(self, state: State, since: int) -> bool:
         """Whether an operator after number ``since`` has read a tensor; True for one that is not dense, as it may have."""
         return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
 
     def shapes_of_other_leaves(self) -> Iterator[str]:
-        """Of leaves with a gradient that are no parameters of the model: inputs, and parameters in plain lists.
+        """Of leaves with a gradient that is not compared, such as those that the step makes.
 
         They are not looked for in the graph: to read a node would keep a Python object for it, and a long chain of these is
         freed by recursion.
@@ -154,9 +168,9 @@ def storages(tree: Any) -> Iterator[Any]:
 
 
 def dense_tensors(tree: Any) -> Iterator[torch.Tensor]:
-    """The dense tensors in what an operator is given or returns: tensors, and containers of them."""
+    """The dense tensors in what an operator is given or returns, lazy ones aside: tensors, and containers of them."""
     if isinstance(tree, torch.Tensor):
-        if tree.layout == torch.strided:
+        if tree.layout == torch.strided and not is_lazy(tree):
             yield tree
     elif isinstance(tree, tuple | list | dict):
         for one in tree.values() if isinstance(tree, dict) else tree:
@@ -189,10 +203,7 @@ def measure(
         seen.regions, seen.output_requires_grad = tuple(log.regions.values()), dict(log.output_requires_grad)
         meter = meters[-1]
         with meter.own:
-            meter.kept, meter.forward_flops = meter.alive, meter.flops
-            if (found := _counting_allocator(model)) is not None:
-                module, device = found
-                meter.kept = module.memory_allocated(device)
+            meter.kept, meter.forward_flops = _allocated(model, meter.alive), meter.flops
             seen.buffers_after_forward = copies(dict(model.named_buffers()))
 
     def watch(model: nn.Module) -> Watch | None:
@@ -202,12 +213,14 @@ def measure(
         return None if checkpoint is None or meter.own.failure else lambda one: _observed(seen, watched, one, meter)
 
     try:
-        result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward))
+        probe = Probe(mode, watch, after_forward, lambda leaves: meters[-1].parameters.update(map(id, leaves.values())))
+        result = run(setting, checkpoint, steps=steps, only=only, probe=probe)
     except Exception:
         for one in meters:
             seen.changed_outside |= one.unread_at_end()
         raise
     meter = meters[-1]
+    seen.ended_by_torchscript.clear()  # the implementation passed over it
     with meter.own:
         seen.updated_again = tuple(_updated_again(seen, result.buffers))
     meter.own.raise_failure()
@@ -223,6 +236,11 @@ def _counting_allocator(model: nn.Module) -> tuple[Any, torch.device] | None:
     device = next((one.device for one in model.parameters() if one.device.type != "cpu"), None)
     module = None if device is None else getattr(torch, device.type, None)
     return (module, device) if device is not None and all(hasattr(module, name) for name in _COUNTERS) else None
+
+
+def _allocated(model: nn.Module, otherwise: int) -> int:
+    found = _counting_allocator(model)
+    return otherwise if found is None else found[0].memory_allocated(found[1])
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -247,7 +265,7 @@ class _Watched:
 
     def buffers(self) -> dict[str, torch.Tensor | None]:
         """Those that modules have now, by name; to ask the model for them takes as long as an operator for each module."""
-        found = {(name, key): one for name, module in self.modules.items() for key, one in vars(module)["_buffers"].items()}
+        found = {(name, key): one for name, module in self.modules.items() for key, one in _own_buffers(module)}
         return {f"{name}.{key}" if name else key: one for (name, key), one in found.items()}
 
     def hooks(self, one: RegionRun) -> int:
@@ -255,6 +273,11 @@ class _Watched:
         tensors = (*self.parameters, *(leaf for leaf in tree_leaves(one.arguments) if isinstance(leaf, torch.Tensor)))
         of_modules = sum(len(vars(module).get(name) or ()) for module in self.modules.values() for name in _HOOKS)
         return of_modules + sum(len(getattr(one, name, None) or ()) for one in tensors for name in _HOOKS_OF_TENSORS)
+
+
+def _own_buffers(module: nn.Module) -> Iterable[tuple[str, torch.Tensor | None]]:
+    own = vars(module).get("_buffers")  # a scripted module has none
+    return module.named_buffers(recurse=False) if own is None else own.items()
 
 
 @dataclass(frozen=True)
@@ -273,7 +296,7 @@ class _Around:
     def of(cls, watched: _Watched, one: RegionRun, meter: _StepMeter) -> _Around:
         return cls(
             hash(random.getstate()),
-            _hash_of_numpy_state(),
+            hash_of_numpy_state(),
             watched.training(),
             watched.hooks(one),
             copies(watched.buffers()) if one.number else {},
@@ -292,12 +315,22 @@ def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _Ste
     try:
         yield
         finished = True
+    except RuntimeError as error:
+        if one.number and _is_of_torchscript(error):
+            seen.ended_by_torchscript[one.region.name] = one.region.line
+        raise
     finally:
         if before is not None and meter.own.failure is None:
             with meter.own:
                 after = _Around.of(watched, one, meter)
                 _compare_around(seen, watched, one, before, after)
                 _compare_reachable(seen, one, before, after, meter, finished=finished)
+
+
+def _is_of_torchscript(error: RuntimeError) -> bool:
+    """Whether this is what TorchScript's interpreter makes of an exception of Python's: an error without a message."""
+    lines = str(error).rstrip().splitlines()
+    return len(lines) > 1 and "TorchScript interpreter" in lines[0] and lines[-1] == "RuntimeError:"
 
 
 def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, before: _Around, after: _Around) -> None:
@@ -356,6 +389,7 @@ def _updated_again(seen: Observations, after_backward: Tensors) -> Iterator[str]
     return _differing(seen.buffers_after_forward, after_backward, changed)
 
 
-def _hash_of_numpy_state() -> int:
+def hash_of_numpy_state() -> int:
+    """A hash of the state of the generator that all of numpy shares."""
     _, keys, *rest = np.random.get_state()
     return hash((np.asarray(keys).tobytes(), *rest))

@@ -60,7 +60,7 @@ class PlainRuns:
     first: Run
     costs: Costs | None  # None if the model fails under the meter, or the meter does
     not_measured: str  # why there are no costs
-    other_leaves: tuple[str, ...]  # shapes of what has a gradient and is no parameter of the model; empty without costs
+    other_leaves: tuple[str, ...]  # shapes of what has a gradient that is not compared; maybe not all without costs
     initial_values_differ: tuple[str, ...]
     seconds: list[float]
     whole: list[Comparison]

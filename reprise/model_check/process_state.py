@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 import torch.utils.deterministic
 from torch.nn.modules import module as module_hooks
-from torch.utils._python_dispatch import _pop_mode
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode
 
 _DETERMINISTIC: Any = torch.utils.deterministic  # its annotations lack what it has
 
@@ -71,7 +74,7 @@ def preserved() -> Iterator[None]:
     on the CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its
     first use is lost. Its streams are not put back if its module, such as that of MPS, does not say whether it is in use.
     """
-    settings, stacks = _settings(), _Stacks.now()
+    settings, stacks = _settings(), Stacks.now()
     with ExitStack() as stack:
         stack.enter_context(_random_numbers_preserved())
         stack.enter_context(warnings.catch_warnings())
@@ -85,22 +88,75 @@ def preserved() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Stacks:
-    """PyTorch's stacks of dispatch modes and of hooks for saved tensors: the depth of one, the top of the other."""
+class Stacks:
+    """PyTorch's stacks of modes and of hooks for saved tensors: the depth of one, what is on another, the top of the third."""
 
     modes: int
+    function_modes: tuple[Any, ...]
     hooks: tuple[Any, Any] | None
+    refuses_hooks: str | None  # the message, if hooks for saved tensors are disabled
 
     @classmethod
-    def now(cls) -> _Stacks:
-        return cls(torch._C._len_torch_dispatch_stack(), _top_hooks())
+    def now(cls) -> Stacks:
+        """As they are."""
+        modes, function_modes = torch._C._len_torch_dispatch_stack(), tuple(_get_current_function_mode_stack())
+        return cls(modes, function_modes, _top_hooks(), torch._C._autograd._saved_tensors_hooks_get_disabled_error_message())
 
     def put_back(self) -> None:
         """Take off what was left on the stacks."""
         while torch._C._len_torch_dispatch_stack() > self.modes:
             _pop_mode()
-        while _top_hooks() not in (None, self.hooks):
+        while self._function_modes_left():
+            torch._C._pop_torch_function_stack()
+        self._pop_hooks()
+        if self.refuses_hooks is None:
+            torch._C._autograd._saved_tensors_hooks_enable()
+        else:
+            torch._C._autograd._saved_tensors_hooks_disable(self.refuses_hooks)
+
+    def left(self) -> dict[str, str]:
+        """What has been put on the stacks since and is there still, by name of the stack."""
+        hooks = self._pop_hooks()
+        for one in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(*one)
+        modes = _get_current_dispatch_mode_stack()[self.modes :]
+        return {
+            "hooks for saved tensors": _names(pack for pack, _ in hooks),
+            "hooks for saved tensors being disabled": str(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()),
+            "dispatch modes": _names(map(type, modes)),
+            "function modes": _names(map(type, self._function_modes_left())),
+        }
+
+    def _pop_hooks(self) -> list[tuple[Any, Any]]:
+        popped = []
+        while (top := _top_hooks()) not in (None, self.hooks):
+            popped.append(top)
             torch._C._autograd._pop_saved_tensors_default_hooks()
+        return popped
+
+    def _function_modes_left(self) -> list[Any]:
+        """Those on top that were not there. That of the default device is at the bottom, and ``_set`` puts it back."""
+        known = {*map(id, self.function_modes)}
+        stack = reversed(_get_current_function_mode_stack())
+        return list(itertools.takewhile(lambda one: not (id(one) in known or isinstance(one, DeviceContext)), stack))
+
+
+def _names(of: Iterable[Any]) -> str:
+    return ", ".join(f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', type(one).__qualname__)}" for one in of)
+
+
+def process_state(before: Stacks) -> dict[str, str]:
+    """What a step may leave changed in the process, by name: settings, modes, and what it left on ``Stacks``."""
+    settings = {_NAMES.get(name, name.replace("_", " ")): str(value) for name, value in vars(_settings()).items()}
+    of_modules = ((name, value) for name, value in vars(module_hooks).items() if name.startswith("_global_"))
+    hooks = {name: len(value) for name, value in of_modules if isinstance(value, dict)}
+    return {
+        **settings,
+        **before.left(),
+        "hooks on all modules": str(hooks),
+        "grad mode": str(torch.is_grad_enabled()),
+        "inference mode": str(torch.is_inference_mode_enabled()),
+    }
 
 
 def _top_hooks() -> Any:
@@ -153,6 +209,24 @@ def _hooks_on_all_modules_preserved() -> Iterator[None]:
         finish(put_back)
 
 
+_NAMES = {  # of settings, for a report
+    "dtype": "default dtype",
+    "device": "default device",
+    "is_deterministic": "deterministic algorithms",
+    "only_warns": "deterministic algorithms that only warn",
+    "threads": "number of threads",
+    "precision": "precision of float32 products",
+    "detects_anomalies": "anomaly detection",
+    "checks_nan": "anomaly detection's check for NaN",
+    "caches_autocast": "autocast's cache",
+    "uses_mkldnn": "mkldnn",
+    "cudnn": "flags of cudnn",
+    "attention": "kernels of attention",
+    "fills_uninitialized_memory": "filling of uninitialized memory",
+    "has_backward_threads": "threads of autograd",
+}
+
+
 @dataclass(frozen=True)
 class _Settings:
     dtype: torch.dtype
@@ -169,6 +243,7 @@ class _Settings:
     cudnn: tuple[bool, ...]
     attention: tuple[bool, ...]
     fills_uninitialized_memory: bool
+    has_backward_threads: bool
 
 
 def _settings() -> _Settings:
@@ -187,6 +262,7 @@ def _settings() -> _Settings:
         tuple(getattr(torch.backends.cudnn, name) for name in _CUDNN),
         tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _ATTENTION),
         _DETERMINISTIC.fill_uninitialized_memory,
+        torch._C._is_multithreading_enabled(),
     )
 
 
@@ -225,3 +301,4 @@ def _set(before: _Settings) -> None:
         for name, value in zip(_ATTENTION, before.attention, strict=True):
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
     _DETERMINISTIC.fill_uninitialized_memory = before.fills_uninitialized_memory
+    torch._C._set_multithreading_enabled(before.has_backward_threads)

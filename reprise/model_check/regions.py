@@ -26,7 +26,7 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 import impls
 from reprise.model_check.process_state import finish
@@ -91,24 +91,33 @@ class RegionLog:
     ) -> None:
         self.checkpoint, self.only, self.watch = checkpoint, only, watch
         self.thread = threading.get_ident()  # the one that runs the step
-        self.names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+        named = {module: name or type(module).__name__ for name, module in model.named_modules()}
+        self.names = {id(module): name for module, name in named.items()}
+        self.forwards = {id(own): name for module, name in named.items() if (own := vars(module).get("forward")) is not None}
         self.begin_step()
 
     def begin_step(self) -> None:
         """Forget the regions of the step before."""
         self.regions: dict[Key, Region] = {}
-        self.output_requires_grad: dict[Key, bool] = {}
+        self.output_requires_grad: dict[Key, tuple[str, ...]] = {}
         self.runs: Counter[Key] = Counter()
         self.calls = 0
         self.reentrant_calls = 0  # those of the model's own that ask for use_reentrant=True
         self.called_modules: set[str] = set()  # of those that match a glob
         self.places = iter(range(sys.maxsize))
 
-    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: dict[str, Any],
+        name: str = "",
+    ) -> Any:
         """Run a region's function through the implementation, or plainly if there is none or the region is left out."""
         parent = _state.run
         key = (*parent.region.key, next(parent.places)) if parent else (next(self.places),)
-        region = Region(key, self._name(function), user_line(), requires_grad((args, kwargs)))
+        region = Region(key, name or self._name(function), user_line(), requires_grad((args, kwargs)))
         in_forward = parent is None or parent.in_forward
         if in_forward:
             self.calls += 1
@@ -128,7 +137,7 @@ class RegionLog:
             with options.get("context_fn", _no_contexts)()[0]:  # the model's own: it may change what forward computes
                 value = run(*args, **kwargs)
         if in_forward:
-            self.output_requires_grad[key] = requires_grad(value)
+            self.output_requires_grad[key] = outputs_that_require_grad(value)
         return value
 
     def run_function(
@@ -142,11 +151,17 @@ class RegionLog:
     def _name(self, function: Any) -> str:
         """The name of the module that a region runs, with the method if that is another than forward; else the function's."""
         while isinstance(function, functools.partial):
+            if isinstance(function, _Forward):
+                return str(function.args[1])
+            if id(function) in self.forwards:
+                return self.forwards[id(function)]
             if function.args and id(function.args[0]) in self.names:  # as transformers passes a method with its module
                 return self.names[id(function.args[0])]
             function = function.func
         if isinstance(function, nn.Module):
             return self.names.get(id(function), type(function).__name__)
+        if id(function) in self.forwards:  # an attribute of the module
+            return self.forwards[id(function)]
         owner, method = self.names.get(id(getattr(function, "__self__", None))), getattr(function, "__name__", "")
         if owner is None:
             return str(getattr(function, "__qualname__", type(function).__name__))
@@ -193,6 +208,12 @@ def current_run() -> RegionRun | None:
 def requires_grad(tree: Any) -> bool:
     """Whether any tensor in a tree requires grad."""
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(tree))
+
+
+def outputs_that_require_grad(value: Any) -> tuple[str, ...]:
+    """The tensors in what a region returns that require grad, such as ``output[1][0]``."""
+    leaves, _ = tree_flatten_with_path(value)
+    return tuple(f"output{keystr(path)}" for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
 
 
 @contextmanager
@@ -250,8 +271,9 @@ def redirected(
                 module.__dict__["forward"] = own
 
     try:
+        modules = dict(model.named_modules())
         for name in matching(model, globs):
-            module = model.get_submodule(name)
+            module = modules[name]
             wrapped.append((module, vars(module).get("forward")))
             try:
                 module.forward = _Forward(log, name, module.forward)
@@ -281,7 +303,7 @@ class _Forward(functools.partial[Any]):
 
 def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     log.called_modules.add(name)
-    return log.call(forward, args, kwargs, {})
+    return log.call(forward, args, kwargs, {}, name)
 
 
 def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
@@ -307,6 +329,16 @@ def uncalled(model: nn.Module, globs: tuple[str, ...], called: Set[str]) -> dict
         if missing := tuple(name for name in names if not any(f"{name}.".startswith(f"{one}.") for one in regions)):
             found[glob] = missing
     return found
+
+
+def is_in_scripted(model: nn.Module, name: str) -> bool:
+    """Whether a module is inside one that ``torch.jit`` traced or scripted, so that Python does not call it."""
+    modules = model.named_modules()
+    return any(
+        isinstance(one, torch.jit.ScriptModule) and f"{name}.".startswith(f"{of}." if of else "")
+        for of, one in modules
+        if of != name
+    )
 
 
 def _outermost(names: Iterable[str]) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from reprise.model_check.metering import Observations
+from reprise.model_check.regions import Key, Region
 from reprise.model_check.report import Warned
 from reprise.model_check.run import Run
 
+Outputs = Mapping[Key, tuple[str, ...]]  # those that require grad, by region
 WARNINGS = {
     "buffers": (
         "buffers are updated again by the recomputation, in",
@@ -16,6 +18,10 @@ WARNINGS = {
     "inputs": (
         "no input requires grad, so nothing inside gets a gradient, in region",
         "Use a non-reentrant implementation, or let an input require grad (transformers: model.enable_input_require_grads()).",
+    ),
+    "outputs": (
+        "outputs of a region require grad in a plain step and not here, so their gradients are lost",
+        "Return a flat tuple of tensors from the region, or use a non-reentrant implementation.",
     ),
     "training flags": (
         "train() or eval() is flipped inside a region, or between its forward and its recomputation, of module",
@@ -32,6 +38,10 @@ WARNINGS = {
     "hooks": (
         "hooks are registered on modules, parameters or arguments, and found or registered again by recomputation, in region",
         "Register them once, outside of regions.",
+    ),
+    "TorchScript": (
+        "TorchScript lets no exception of Python's through, such as the one that ends a recomputation early, in region",
+        "Call checkpoint with early_stop=False there, or use the module that was not traced or scripted.",
     ),
     "cache": (
         "the recomputation fills a list, a dict or an attribute again, or finds it filled by forward, in",
@@ -53,14 +63,23 @@ def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
     found = {
         "buffers": tuple(twice),
         "inputs": tuple(f"{one.name} ({one.line})" for one in lost),
+        "outputs": tuple(_lost_outputs(outermost, made, kept)),
         "training flags": _places(seen.training_flags),
         "Python's random numbers": _places(seen.python_random),
         "numpy's random numbers": _places(seen.numpy_random),
         "hooks": _places(seen.hooks),
+        "TorchScript": _places(seen.ended_by_torchscript),
         "cache": _places(seen.filled),
         "outside tensors": _places(seen.changed_outside),
     }
     return tuple(Warned(kind, *WARNINGS[kind], places) for kind, places in found.items() if places)
+
+
+def _lost_outputs(regions: list[Region], made: Outputs, kept: Outputs) -> Iterator[str]:
+    for one in regions:
+        lost = [name for name in made.get(one.key, ()) if name not in kept.get(one.key, made[one.key])]
+        if lost and (one.inputs_require_grad or kept.get(one.key)):
+            yield f"{', '.join(lost)} of {one.name} ({one.line})"
 
 
 def _places(seen: Mapping[str, str]) -> tuple[str, ...]:

@@ -72,8 +72,8 @@ class Report:
 
     ``reentrant_calls`` counts calls of the model that ask for ``use_reentrant=True``, which is ignored. ``uncalled`` has, by
     glob, matching modules that are not regions because the step does not call them. ``other_leaves`` has the shapes of tensors
-    that get a gradient in a plain step and are no parameters of the model, so that it is not compared. ``not_measured`` says
-    why there are no figures of ``plain``, if so.
+    that get a gradient in a plain step, and that neither the model nor the loss reaches before it, so that it is not compared.
+    ``not_measured`` says why there are no figures of ``plain``, if so; ``other_leaves`` may lack some then.
     """
 
     regions: tuple[str, ...]
@@ -156,8 +156,8 @@ def _lines(report: Report) -> list[str]:
         )
     if report.other_leaves:
         lines.append(
-            "not compared: gradients of tensors that are not among model.named_parameters(), such as inputs and parameters in "
-            f"lists: {len(report.other_leaves)}, of shape {_listed(report.other_leaves)}"
+            "not compared: gradients of tensors that were not found in the model and the loss before the step: "
+            f"{len(report.other_leaves)}, of shape {_listed(report.other_leaves)}"
         )
     if not report.spread.agrees:
         told = (
@@ -174,6 +174,7 @@ def _lines(report: Report) -> list[str]:
         lines.append(told + _listed(report.initial_values_differ))
     if report.not_measured:
         lines.append(f"plain has no figures: {report.not_measured}")
+        lines.append("nor is it known whether gradients of tensors outside of the model are left out of what is compared")
     lines += _table(report)
     if report.region_costs:
         lines += _regions_table(report.region_costs)
@@ -252,6 +253,8 @@ def differences(comparison: Comparison) -> list[str]:
         f"random number streams are in another state {when}: {_listed(names)}" for when, names in streams.items() if names
     ]
     lines += [f"train() or eval() differs {when}: {_listed(names)}" for when, names in flags.items() if names]
+    left = {"after the step": comparison.process_state, "after later steps": comparison.process_state_of_later_steps}
+    lines += [f"the process is left in another state {when}: {_listed(names)}" for when, names in left.items() if names]
     return lines
 
 

@@ -15,8 +15,19 @@ from torch.nn.parameter import is_lazy
 from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
 from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
-from reprise.model_check.process_state import finish, preserved, random_streams, seed_all
-from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
+from reprise.model_check.process_state import Stacks, finish, preserved, process_state, random_streams, seed_all
+from reprise.model_check.regions import (
+    Key,
+    NoRegions,
+    Region,
+    RegionLog,
+    Watch,
+    is_in_scripted,
+    largest_modules,
+    matching,
+    redirected,
+    uncalled,
+)
 
 Checkpoint = Callable[..., Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -41,6 +52,7 @@ class Probe:
     mode: Callable[[nn.Module], AbstractContextManager[Any]]
     watch: Callable[[nn.Module], Watch | None]
     after_forward: Callable[[nn.Module, RegionLog], None]
+    compared: Callable[[Tensors], None] = lambda _: None  # is told which leaves besides the model's parameters are compared
 
 
 @dataclass(frozen=True)
@@ -51,15 +63,18 @@ class StepEnd:
     buffers: Tensors
     random: Mapping[str, str]
     training: Mapping[str, bool]
+    process: Mapping[str, str]
 
     @classmethod
-    def of(cls, model: nn.Module) -> StepEnd:
-        """What there is now."""
+    def of(cls, subject: Subject, before: Stacks) -> StepEnd:
+        """What there is now, ``before`` being PyTorch's stacks before the first step."""
+        model = subject.model
         return cls(
-            gradients=copies({name: one.grad for name, one in model.named_parameters()}),
+            gradients=copies({name: one.grad for name, one in (*model.named_parameters(), *subject.outside.items())}),
             buffers=copies(dict(model.named_buffers())),
             random=random_streams(),
             training={name: module.training for name, module in model.named_modules()},
+            process=process_state(before),
         )
 
 
@@ -68,7 +83,7 @@ class FirstStep(StepEnd):
     """What the first step of a run left; ``recomputations`` counts further runs of regions' functions."""
 
     regions: tuple[Region, ...]
-    output_requires_grad: Mapping[Key, bool]
+    output_requires_grad: Mapping[Key, tuple[str, ...]]  # names of outputs
     calls: int
     recomputations: int
     reentrant_calls: int  # of the model's own that ask for use_reentrant=True
@@ -142,24 +157,29 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         trainable = [one for one in model.parameters() if one.requires_grad]
         if not trainable:
             raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
+        stacks = Stacks.now()
         optimizer = torch.optim.SGD(trainable, lr=LEARNING_RATE)
         losses, seconds, later = list[torch.Tensor](), list[float](), list[StepEnd]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
+        if probe:
+            probe.compared(subject.outside)
         with (
             _put_back(model, tensors, initial),
+            _without_gradients(subject.outside),
             redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log,
         ):
             for _ in range(steps):
                 optimizer.zero_grad()
+                _clear_gradients(subject.outside)
                 observer = probe if first is None else None
                 loss, time_taken = _step(subject, log, observer)
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
                 if first is None:
-                    first = _first_step(model, log, setting.globs)
+                    first = _first_step(subject, log, setting.globs, stacks)
                 else:
-                    later.append(StepEnd.of(model))
+                    later.append(StepEnd.of(subject, stacks))
                 del loss
                 optimizer.step()
             assert first is not None
@@ -204,6 +224,26 @@ def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[N
         finish(put_back)
 
 
+@contextmanager
+def _without_gradients(leaves: Tensors) -> Iterator[None]:
+    """Restore the gradients of leaves that the user may keep."""
+    gradients = {name: one.grad for name, one in leaves.items()}
+
+    def put_back() -> None:
+        for name, gradient in gradients.items():
+            leaves[name].grad = gradient
+
+    try:
+        yield
+    finally:
+        finish(put_back)
+
+
+def _clear_gradients(leaves: Tensors) -> None:
+    for one in leaves.values():
+        one.grad = None
+
+
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
     """Run forward and backward. Returns the loss, and the seconds."""
     log.begin_step()
@@ -219,17 +259,17 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
     return loss, seconds
 
 
-def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
+def _first_step(subject: Subject, log: RegionLog, globs: tuple[str, ...], stacks: Stacks) -> FirstStep:
     if not log.regions:
-        raise NoRegions(_no_regions(model, globs))
+        raise NoRegions(_no_regions(subject.model, globs))
     return FirstStep(
-        **vars(StepEnd.of(model)),
+        **vars(StepEnd.of(subject, stacks)),
         regions=tuple(log.regions.values()),
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,
         recomputations=log.recomputations,
         reentrant_calls=log.reentrant_calls,
-        uncalled=uncalled(model, globs, log.called_modules),
+        uncalled=uncalled(subject.model, globs, log.called_modules),
     )
 
 
@@ -244,7 +284,10 @@ def now(model: nn.Module) -> float:
 
 def _no_regions(model: nn.Module, globs: tuple[str, ...]) -> str:
     if globs:
-        return f"no module that matches {', '.join(map(repr, globs))} was called by its forward; {largest_modules(model)}"
+        told = f"no module that matches {', '.join(map(repr, globs))} was called by its forward; "
+        if inside := [name for name in matching(model, globs) if is_in_scripted(model, name)]:
+            told += f"TorchScript runs {inside[0]} within a traced or scripted module, and no call of Python's; "
+        return told + largest_modules(model)
     told = "no region found: the model does not call torch.utils.checkpoint.checkpoint. Switch its checkpointing on in build "
     named = "(transformers: model.gradient_checkpointing_enable() and train()), or name modules, as with --regions 'layers.*'; "
     return told + named + largest_modules(model)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reprise.model_check.errors import OwnWork
@@ -65,6 +66,7 @@ class MemoryTrace(TorchDispatchMode):
         with self.own:
             for storage in storages((*self.model.parameters(), *self.model.buffers())):
                 self._known[storage] = None
+            self.lazy = [one for one in (*self.model.parameters(), *self.model.buffers()) if is_lazy(one)]
 
     @property
     def time(self) -> int:
@@ -76,6 +78,8 @@ class MemoryTrace(TorchDispatchMode):
         if self.own.is_ignored:
             return func(*args, **kwargs)
         with self.own:
+            if self.lazy:
+                self._leave_out_initialized()
             for storage in storages((args, kwargs)):
                 self._known.setdefault(storage, None)  # was there before the step
         result = func(*args, **kwargs)
@@ -92,9 +96,18 @@ class MemoryTrace(TorchDispatchMode):
                 weakref.finalize(storage, self._freed, one)
         self.alive.append(self._now)
 
+    def _leave_out_initialized(self) -> None:
+        """Take the storages of lazy parameters that forward has initialized for freed: they are no memory of the step."""
+        for storage in storages([one for one in self.lazy if not is_lazy(one)]):
+            if (one := self._known.get(storage)) is not None:
+                self._freed(one)
+            self._known[storage] = None
+        self.lazy = [one for one in self.lazy if is_lazy(one)]
+
     def _freed(self, one: Stored) -> None:
-        one.died = len(self.alive)
-        self._now -= one.size
+        if one.died == FOREVER:
+            one.died = len(self.alive)
+            self._now -= one.size
 
     def _of(self, tree: Any) -> Iterator[Stored]:
         for storage in storages(tree):

@@ -22,7 +22,8 @@ OF_PLAIN = "in one run", "in another"
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
 SAME_AGAIN = (
     "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
-    "not in a region's values, but in how often something happens, or in gradients that the implementation passes on"
+    "not in a region's values, but in how often something happens, in gradients that the implementation passes on, or in what "
+    "it leaves changed in the process"
 )
 
 
@@ -83,8 +84,14 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
     if one.made != other.made:
-        return f"{one.name} gives another value for the same inputs", ()
+        return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}", ()
     return None
+
+
+def _modes(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
+    """Grad mode in both, if it differs."""
+    first, second = ("with grad mode" if side.has_grad_mode else "without grad mode" for side in (one, other))
+    return f", {first} {runs[0]} and {second} {runs[1]}" if first != second else ""
 
 
 def explain_divergence(

@@ -1,7 +1,8 @@
 """What ran in a step, operator by operator: digests of what each read and made, and which storages were written when.
 
-Operators of implementations and of PyTorch's checkpoint are left out. So are detach and changes of dtype: autocast's cache may
-spare a second one. Of memory that no operator has written yet, only the metadata are compared.
+Operators of implementations and of PyTorch's checkpoint are left out, and those by which a lazy module initializes itself. So
+are detach and changes of dtype: autocast's cache may spare a second one. Of memory that no operator has written yet, only the
+metadata are compared, and nothing of an operator's workspace.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -27,6 +30,11 @@ from reprise.model_check.run import Checkpoint, Probe, Setting, run
 _LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
 _UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                                                          "new_empty_strided")}  # fmt: skip
+# These return memory for backward that is not all written, or none without grad mode: from this place of their results on.
+_WORKSPACES = {
+    getattr(torch.ops.aten, name): 3
+    for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn", "cudnn_batch_norm", "_batch_norm_with_update")
+}
 _CAST = torch.ops.aten._to_copy
 _SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
 _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
@@ -47,6 +55,7 @@ class Operator:
     dtypes: tuple[torch.dtype, ...]
     made: tuple[str, ...]
     origins: tuple[str, ...]
+    has_grad_mode: bool
     storages: tuple[StorageWeakRef | None, ...]
     module: str
     line: str
@@ -107,7 +116,10 @@ class Recording(TorchDispatchMode):
         with self.own:
             self.modules_by_id = {id(module): name for name, module in self.model.named_modules()}
             named = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
-            self.origin = {found: f"{kind} {name}" for kind, of in named for name, one in of if (found := _storage(one))}
+            tensors = {f"{kind} {name}": one for kind, of in named for name, one in of}
+            self.is_lazy = any(is_lazy(one) for one in tensors.values())
+            self.lazy = {name: one for name, one in tensors.items() if is_lazy(one)}
+            self.origin = {found: name for name, one in tensors.items() if name not in self.lazy and (found := _storage(one))}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -126,7 +138,7 @@ class Recording(TorchDispatchMode):
 
     def _begun(self, func: Any, args: Any, kwargs: Any) -> _Begun | None:
         """What an operator is about to read; None if it is left out."""
-        if str(func) in _LEFT_OUT or _is_of_checkpoint():
+        if str(func) in _LEFT_OUT or _is_of_checkpoint() or (self.is_lazy and _initializes_lazy_module()):
             return None
         self.time += 1
         inputs = tuple(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
@@ -134,7 +146,9 @@ class Recording(TorchDispatchMode):
 
     def _note(self, begun: _Begun, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Put down an operator that has run."""
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        workspace = _WORKSPACES.get(func.overloadpacket)
+        values = result if workspace is None else result[:workspace]
+        outputs = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
         line = user_line()
         self._note_writes(func, args, kwargs, outputs, line)
         one = current_run()
@@ -148,6 +162,7 @@ class Recording(TorchDispatchMode):
                 tuple(one.dtype for one in begun.inputs),
                 tuple(map(self._digest, [*outputs, *begun.inputs])),
                 tuple(self._origin(key[0], storage) for storage in begun.storages),
+                torch.is_grad_enabled(),
                 begun.storages,
                 self._module(),
                 line,
@@ -185,6 +200,8 @@ class Recording(TorchDispatchMode):
     def _origin(self, key: Key, storage: StorageWeakRef | None) -> str:
         if storage is None:
             return ""
+        if initialized := [name for name, one in self.lazy.items() if not is_lazy(one)]:
+            self.origin |= {found: name for name in initialized if (found := _storage(self.lazy.pop(name)))}
         storage = self.cast_from.get(storage, storage)
         of_region = self.inputs[key][1].get(storage, "") if key in self.inputs else ""
         return self.origin.get(storage) or (of_region and f"{of_region} of the region")
@@ -243,6 +260,11 @@ def _is_of_checkpoint() -> bool:
         if frame.f_code is nn.Module._call_impl.__code__:
             return False
     return False
+
+
+def _initializes_lazy_module() -> bool:
+    """Whether a lazy module initializes itself, which it does in its first forward alone."""
+    return any(frame.f_code is LazyModuleMixin._infer_parameters.__code__ for frame in regions.frames(of_region=True))
 
 
 def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:

@@ -386,7 +386,7 @@ def test_a_line_of_a_region_of_pytorchs_code_alone_is_that_of_its_call() -> None
     assert result.explanation[3:5] == (f"  in forward at {place}", f"  again at {place}")
     (warned,) = result.warnings
     assert warned.kind == "training flags"
-    assert f"1.1 ({place})" in warned.places
+    assert f"1.1 ({__file__}:{line_of('model.eval()')})" in warned.places
 
 
 def test_an_error_of_the_recording_is_told_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:

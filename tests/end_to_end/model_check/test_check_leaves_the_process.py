@@ -17,6 +17,7 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as module_hooks
+from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import BaseTorchDispatchMode, _get_current_dispatch_mode_stack
 
 from reprise.model_check import process_state, regions
@@ -54,6 +55,9 @@ def state() -> tuple[Any, ...]:
         len(torch.overrides._get_current_function_mode_stack()),
         torch._C._autograd._top_saved_tensors_default_hooks(True),
         [len(hooks) for name, hooks in vars(module_hooks).items() if name.startswith("_global_") and isinstance(hooks, dict)],
+        torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),
+        torch._C._is_multithreading_enabled(),
+        sys.gettrace(),
         list(regions._active),
         regions.current_run(),
         regions._state.in_implementation,
@@ -96,6 +100,9 @@ CHANGES: list[Callable[[], object]] = [
     lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
     lambda: saved_tensors_hooks(lambda one: one, lambda one: one).__enter__(),
     lambda: BaseTorchDispatchMode().__enter__(),
+    lambda: BaseTorchFunctionMode().__enter__(),
+    lambda: torch._C._autograd._saved_tensors_hooks_disable("no"),
+    lambda: torch._C._set_multithreading_enabled(False),
     lambda: torch.manual_seed(9),
     lambda: random.seed(9),
     lambda: np.random.seed(9),

@@ -188,7 +188,7 @@ def changing(after: Block, holder: Any) -> Any:
     return model, x
 
 
-HOLDERS = [(scaled_by_a_space, SPACE, "global SPACE.scale"), (scaled_by_a_module, MODULE, "Module.scale")]
+HOLDERS = [(scaled_by_a_space, SPACE, "global SPACE.scale"), (scaled_by_a_module, MODULE, "global MODULE.scale")]
 
 
 @pytest.mark.parametrize(("after", "holder", "place"), HOLDERS)

@@ -1,0 +1,78 @@
+"""What a region's function reaches, as it is before and after each of its runs, and what changed in between."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from reprise.model_check.comparison import digest
+from reprise.model_check.reachable.walk import Known, Walk, named
+from reprise.model_check.regions import RegionRun
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor or container at one time: its identity, without keeping it alive, and a digest of its values or its length."""
+
+    identity: weakref.ref[torch.Tensor] | int
+    content: str
+    is_tensor: bool
+    memory: tuple[StorageWeakRef, int] | None = None  # the storage of a dense tensor, and its offset
+
+    def is_same_object(self, other: State) -> bool:
+        """Whether both are of the same object, which is still there if it is a tensor."""
+        one, another = self.identity, other.identity
+        if isinstance(one, weakref.ref) and isinstance(another, weakref.ref):
+            return one() is not None and one() is another()
+        return one == another
+
+
+Snapshot = Mapping[str, State]
+
+
+def snapshot(known: Known, one: RegionRun) -> Snapshot:
+    """What a region's function reaches now, by the path to it."""
+    walk = Walk(known)
+    walk.value(one.function, one.region.name, 0)
+    for name, value in named(*one.arguments):
+        if not isinstance(value, torch.Tensor):
+            walk.value(value, f"{one.region.name}({name})", 0)
+    return {path: _state(value) for path, value in walk.found.items()}
+
+
+def _state(value: Any) -> State:
+    if isinstance(value, torch.Tensor):
+        is_dense = value.layout == torch.strided
+        memory = (StorageWeakRef(value.untyped_storage()), int(value.storage_offset())) if is_dense else None
+        return State(weakref.ref(value), digest(value), True, memory)
+    return State(id(value), f"{type(value).__name__} of {len(value)}", False)
+
+
+def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot], *, finished: bool) -> Iterator[str]:
+    """What forward wrote and the recomputation wrote with another value, or found already there and left alone.
+
+    Only a recomputation that ``finished`` shows that it left something alone: others stop early.
+    """
+    for path, written in forward[1].items():
+        before = forward[0].get(path)
+        if before is not None and before.content == written.content:
+            continue
+        found, left = again[0].get(path), again[1].get(path)
+        if found is None or left is None:
+            continue
+        is_left = finished and left.is_tensor and left.content == found.content and left.is_same_object(found)
+        if is_left or left.content not in (found.content, written.content):
+            yield path
+
+
+def changed_between(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot]) -> Iterator[str]:
+    """Tensors whose values are not those that forward left."""
+    for path, left in forward[1].items():
+        found = again[0].get(path)
+        if left.is_tensor and found is not None and found.content != left.content:
+            yield path
