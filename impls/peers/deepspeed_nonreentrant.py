@@ -233,6 +233,7 @@ IMPLEMENTATION = Implementation(
         "recognised",
         _SEEN,
         "containers_that_a_stopped_run_leaves",
+        "containers_that_a_function_changes_around_another_region",
         "containers_that_nested_regions_empty",
         "containers_that_the_function_empties",
         "containers_that_the_function_identifies",
@@ -256,7 +257,6 @@ IMPLEMENTATION = Implementation(
         "a dataclass is kept as it is, so the recomputation reads what it holds by then",
         _SEEN,
         "containers_that_change_after_the_call",
-        "containers_whose_keys_are_tensors",
         seed=0,
     )
     | known(

@@ -167,6 +167,7 @@ IMPLEMENTATION = Implementation(
         "diverges",
         "containers among the arguments are built anew, in forward too, so the caller's own is not emptied",
         _SEEN,
+        "containers_that_a_function_changes_around_another_region",
         "containers_that_nested_regions_empty",
         seed=0,
     )
@@ -188,6 +189,12 @@ IMPLEMENTATION = Implementation(
         "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
         _SEEN,
         "containers_that_the_function_reads_by_another_name",
+    )
+    | known(
+        "agrees",
+        "containers among the arguments are built anew, so the function finds what the caller's own held",
+        _SEEN,
+        "containers_whose_keys_are_tensors",
     )
     | known(
         "diverges",
