@@ -315,7 +315,7 @@ def test_containers_whose_tensors_are_watched(case: Case) -> None:
     case.equals_plain()
 
 
-_PASSES = st.integers(1, 2)
+_TURNS = st.integers(1, 2)
 _LISTS = {"kind": st.sampled_from(["list", "deque", "dict"]), "meanwhile": st.sampled_from(["nothing", "a result"])}
 _around = functools.partial(named, identified_containers.changed_around_a_region, **_LISTS)
 
@@ -330,7 +330,7 @@ def test_containers_that_a_function_changes_around_another_region(case: Case) ->
 
 
 @for_readers("adversarial", "poor error", "OrderedDict, defaultdict, tensor as key")
-@law(named(identified_containers.keyed_by_tensors, kind=st.sampled_from(["dict", "OrderedDict", "defaultdict"]), passes=_PASSES),
+@law(named(identified_containers.keyed_by_tensors, kind=st.sampled_from(["dict", "OrderedDict", "defaultdict"]), passes=_TURNS),
      needs=["non-tensor-arguments"], floor=4)  # fmt: skip
 def test_containers_whose_keys_are_tensors(case: Case) -> None:
     """A container whose function replaces a tensor that is a key has the first one again in the second run."""
