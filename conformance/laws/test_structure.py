@@ -299,7 +299,8 @@ _changed = functools.partial(named, identified_containers.identified_and_changed
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, memo, append")
-@law(_changed(change=st.sampled_from(["a number", "by the caller", "in the end"]), nested=st.booleans()),
+@law(_changed(puts=st.just("a number"), by=st.just("the function"), for_a_while=st.just(False), nested=st.booleans())
+     | _changed(puts=st.just("a number"), by=st.just("the caller"), for_a_while=st.booleans(), nested=st.booleans()),
      needs=["non-tensor-arguments"], floor=6)  # fmt: skip
 def test_containers_that_the_function_identifies_and_changes(case: Case) -> None:
     """A container that the function puts a number into, or its caller after the call, is the same object in each run."""
@@ -307,7 +308,8 @@ def test_containers_that_the_function_identifies_and_changes(case: Case) -> None
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, memo, append, save_on_cpu")
-@law(_changed(change=st.sampled_from(["a result", "a result by the caller"]), nested=st.just(False))
+@law(_changed(puts=st.just("a result"), by=st.just("the function"), for_a_while=st.just(False), nested=st.just(False))
+     | _changed(puts=st.just("a result"), by=st.just("the caller"), for_a_while=st.just(True), nested=st.just(False))
      | named(identified_containers.identified_under_hooks, kind=st.sampled_from(["list", "dict"])),
      needs=["non-tensor-arguments"], floor=3)  # fmt: skip
 def test_containers_whose_tensors_are_watched(case: Case) -> None:

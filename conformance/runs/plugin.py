@@ -36,7 +36,7 @@ from conformance.runs.completeness import all_held, distributions, not_judged
 from conformance.runs.kept_rows import KeptRows
 from conformance.runs.progress import Live
 from conformance.runs.row_collector import PROPERTY, RowCollector
-from conformance.runs.selection import DEFAULT, Subject, left_out, subjects
+from conformance.runs.selection import DEFAULT, Subject, left_out, missing_when_published, subjects
 from conformance.runs.xdist_scheduler import scheduler
 from impls import Implementation
 
@@ -396,7 +396,8 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
         return config.getoption("--results"), False, ""
     device, peers = config.getoption("--device"), _peers(config)
     whole = _is_whole(config) and _complete(config, rows)
-    fault = config.stash[ORIGIN].fault() if whole else ""
+    left = config.stash[LEFT_OUT]
+    fault = (missing_when_published(left, device) or config.stash[ORIGIN].fault()) if whole else ""
     if whole and not fault:
         return _published_path(config), True, ""
     chosen, some = config.getoption("--impl"), not all_held(_implementations(config), device, rows)
@@ -406,10 +407,8 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
-    """Whether every implementation that runs on the device was judged by every law, and all verdicts are as declared."""
+    """Whether each implementation was judged by every law on the device, and all verdicts are as declared."""
     device = config.getoption("--device")
-    if any(name not in impls.PEERS or impls.PEERS[name].runs_on(device) for name in config.stash[LEFT_OUT]):
-        return False
     if any(LAWS[name].packages for name in not_judged(_implementations(config), device)):  # installing a package would do
         return False
     return all_held(_implementations(config), device, rows) and not any(map(is_unexpected, rows))

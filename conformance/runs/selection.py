@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from conformance.judging.sandbox_worker import Setting
 from conformance.judging.smoke_check import smoke
 from conformance.reports.proposed_declaration import Row, declaration, written
 from conformance.reports.ranking import ROUNDED
+from conformance.rows import torch_releases
 from conformance.rows.option_values import did_you_mean
 from conformance.rows.results_file import is_unexpected, is_untested
 from conformance.runs.interrupts import start_fork_server
@@ -201,6 +202,16 @@ def left_out(peers: bool, impl: Sequence[str], device: str) -> dict[str, str]:
         except ValueError as error:
             found[name] = str(error)
     return found
+
+
+def missing_when_published(left: Mapping[str, str], device: str) -> str:
+    """Which of those left out a published run has to have; "" if none.
+
+    What has to be built is written for the pinned release of torch: with another one it may be missing.
+    """
+    built = torch_releases.release(torch.__version__) == torch_releases.pinned()
+    names = [name for name in left if (impls.PEERS[name].runs_on(device) if name in impls.PEERS else built)]
+    return f"{' and '.join(names)} left out, as told above" if names else ""
 
 
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:

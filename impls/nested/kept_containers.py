@@ -35,7 +35,7 @@ class EarlierCalls:
 
     def __init__(self) -> None:
         self.waiting: deque[weakref.ref[KeepsContainers]] = deque()
-        self.added = 0  # how many were added so far, those that have left included
+        self.added = 0  # how many were added so far, those that have left included; fewer if threads add at the same time
 
     def add(self, call: weakref.ref[KeepsContainers]) -> None:
         self.added += 1

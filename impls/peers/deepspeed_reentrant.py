@@ -61,6 +61,7 @@ IMPLEMENTATION = Implementation(
         "many_saved_tensors",
         "very_many_saved_tensors",
         "objects_are_let_go_with_the_graph",
+        "containers_whose_keys_are_tensors",
         "repeated_backward",
         "backward_of_one_output_first",
         "an_error_in_recomputation_keeps_nothing",
@@ -189,12 +190,6 @@ IMPLEMENTATION = Implementation(
         "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
         _SEEN,
         "containers_that_the_function_reads_by_another_name",
-    )
-    | known(
-        "agrees",
-        "containers among the arguments are built anew, so the function finds what the caller's own held",
-        _SEEN,
-        "containers_whose_keys_are_tensors",
     )
     | known(
         "diverges",

@@ -28,7 +28,7 @@ def identified(checkpoint, note, device, *, kind, holds, keyword, nested):
         note(f"gradients {number}", [p.grad])
 
 
-def identified_and_changed(checkpoint, note, device, *, kind, holds, change, nested):
+def identified_and_changed(checkpoint, note, device, *, kind, holds, puts, by, for_a_while, nested):
     import weakref
     from collections import deque
     from dataclasses import dataclass
@@ -49,21 +49,20 @@ def identified_and_changed(checkpoint, note, device, *, kind, holds, change, nes
         else:
             box.append(value)
     def f(h, box):
-        if change.startswith("a ") and not change.endswith("caller"):
-            put(box, 2 if change == "a number" else h.cos())
+        if by == "the function":
+            put(box, 2 if puts == "a number" else h.cos())
         return (h * factors.get(box if kind == "dataclass" else id(box), 1.0)).sin().exp()
     def outer(h, box):
         return (checkpoint(f, h.cos(), box) if nested else f(h.cos(), box)).exp()
     y = checkpoint(outer, p, box)
-    if change.endswith("by the caller"):
-        put(box, 2 if change == "by the caller" else p.cos())
+    if by == "the caller":
+        put(box, 2 if puts == "a number" else p.cos())
+    if for_a_while:
         checkpoint(lambda h, others: h.cos(), p, [1.0])
         if kind == "dataclass":
             box.count = 0
         else:
             box.pop(*(1,) if kind == "dict" else ())
-    elif change == "in the end":
-        put(box, 2)
     note("forward", y)
     for number in range(2):
         y.backward(torch.ones_like(y), retain_graph=True)
