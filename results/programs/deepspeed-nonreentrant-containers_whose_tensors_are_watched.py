@@ -1,5 +1,5 @@
-"""deepspeed-nonreentrant, law containers_whose_tensors_are_watched. A container is the same object in each run, also if the
-function puts a result into it, or hooks get its tensors."""
+"""deepspeed-nonreentrant, law containers_whose_tensors_are_watched. A container is the same object in each run, also if a
+result is put into it, or hooks get its tensors."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

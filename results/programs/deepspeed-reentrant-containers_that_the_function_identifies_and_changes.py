@@ -1,5 +1,5 @@
 """deepspeed-reentrant, law containers_that_the_function_identifies_and_changes. A container that the function puts a number
-into, or its caller for a while, is the same object in each run."""
+into, or its caller after the call, is the same object in each run."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

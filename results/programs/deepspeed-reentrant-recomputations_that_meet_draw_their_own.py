@@ -22,11 +22,11 @@ def run(checkpoint, note, device):
         outputs[index].backward(torch.ones_like(outputs[index]))
         inside[index].set()
         done[index].set()
-    functions = [function(0), function(1)]
-    outputs = [[checkpoint, checkpoint][index](functions[index], leaves[index] * 1) for index in range(2)]
+    outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
     threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
     for index, thread in threads.items():
-        thread.start(); inside[index].wait(10)
+        thread.start()
+        inside[index].wait(10)
     for thread in threads.values(): thread.join()
     note('gradients 0', [leaf.grad for leaf in leaves])
 class Near(tuple):

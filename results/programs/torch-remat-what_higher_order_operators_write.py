@@ -1,0 +1,39 @@
+"""torch-remat, law what_higher_order_operators_write. A saved tensor that a branch of a torch.cond or the like changes in
+place makes no wrong gradient."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch_remat
+def checkpoint(function, *args, **kwargs):
+    options = {name: kwargs.pop(name) for name in ("determinism_check", "preserve_rng_state") if name in kwargs}
+    return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
+
+from torch._higher_order_ops.wrap import wrap
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    table = torch.ones(2, 2, device=device, dtype=torch.float64)
+    def write(t): return t.mul_(2).clone()
+    def inner(h):
+        t = table
+        wrap(write, t)
+        return (h * t).exp()
+    def outer(h): return inner(h)
+    y = checkpoint(outer, p)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 472.5), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-remat {seen.get(label)}')
+sys.exit(len(wrong) > 0)

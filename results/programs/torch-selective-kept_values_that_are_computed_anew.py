@@ -1,0 +1,38 @@
+"""torch-selective, law kept_values_that_are_computed_anew. A tensor that the function makes and keeps, and makes with other
+values when it runs again, makes no wrong gradient."""
+import functools, os, random, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+@functools.wraps(torch.utils.checkpoint.checkpoint)  # which has the switches in its module
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    runs, masks, held = ([], [], torch.nn.Module())
+    generator, numbers = (torch.Generator().manual_seed(0), random.Random(0))
+    def make():
+        return torch.tensor([[numbers.random() for _ in range(2)] for _ in range(2)], device=device, dtype=torch.float64)
+    def inner(h):
+        mask = make()
+        held.mask = mask
+        return (h.sin() * mask).exp()
+    def outer(h): return inner(h)
+    y = checkpoint(outer, p)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+sys.exit(len(wrong) > 0)
