@@ -270,7 +270,8 @@
     const badge = find("#panel-verdict");
     badge.className = `badge ${record.verdict}`;
     badge.textContent = `${symbols[record.verdict]} ${record.verdict}${record.unexpected ? ", unexpected" : ""}`;
-    find("#panel-statement").textContent = record.statement || record.law;
+    const statement = find(".statement", buttons.get(number).closest("tr"));
+    find("#panel-statement").textContent = statement ? statement.textContent : record.law;
     find("#panel-law").textContent = `${record.family ? `${record.family} / ` : ""}${record.law}`;
     told(record);
     find("#panel-seen").hidden = !record.detail;

@@ -127,18 +127,27 @@ class Entry:
         return None if known is None else {"reason": known.reason, "source": known.source}
 
     def record(self) -> list[dict[str, Any]]:
-        """What the panel shows, split into parts that several verdicts share; for the script, only its folder."""
+        """What the panel shows besides the law's statement in the table, split into parts that several verdicts share."""
         row = self.row
         return [
-            {"law": row["law"], "statement": row.get("statement", ""), "family": self.family, **_for_readers(row)},
-            {"impl": row["impl"], "device": row["device"], "torch": self.torch, "judged_by": self.judged_by},
+            {"law": row["law"], "family": self.family, **_for_readers(row)},
+            {
+                "impl": row["impl"],
+                "device": row["device"],
+                "ranks": self.row.get(RANKS, 0),  # of a law that takes them
+                "torch": self.torch,
+                "judged_by": self.judged_by,
+            },
             {"expected": row["expected"], "verdict": row["verdict"], "unexpected": self.unexpected, "effect": effect(row)},
             {"cases": row["cases"], "counts": self.counts},
-            {"options": row.get("options", ""), "program": bool(row["program"]), "takes": self.takes},
+            {
+                "options": row.get("options", ""),
+                "program": bool(row["program"]),
+                "takes": self.takes,
+                "folder": self.script_file.rpartition("/")[0],  # the name of the file is that of implementation and law
+            },
             {"known": self.known},
             {"detail": self.detail},
-            {"ranks": self.row.get(RANKS, 0)},  # of a law that takes them
-            {"folder": self.script_file.rpartition("/")[0]},  # the name of the file is that of implementation and law
         ]
 
 
