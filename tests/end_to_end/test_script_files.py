@@ -156,6 +156,7 @@ def _published(path: Path, **changes: Any) -> tuple[list[dict[str, Any]], list[r
     """Rows that are published at a path with a script each, and as another run of the same code finds them."""
     found = [fault("one", law) | {"fingerprints": {"law": "1"}, "seconds": 2.0} for law in "ab"]
     scripts = [{**one, "program": one["program"] + "# small\n"} for one in found]
+    scripts[1]["measured"] = {"commit": "1", "date": "2026-11-26"}  # a run with --older kept this row
     write_results(path, HEADER, naming_files(path, write(path, scripts, every_fault=False)))
     return scripts, [{**one, "seconds": 3.0, **changes} for one in found]
 
