@@ -15,7 +15,7 @@ import torch
 
 import impls
 from conformance.judging.explorer import Explorer
-from conformance.judging.law import PROFILES, Law, all_laws
+from conformance.judging.law import PROFILES, Law, Profile, all_laws
 from conformance.judging.sandbox import Contained
 from conformance.judging.sandbox_worker import Setting
 from conformance.judging.smoke_check import smoke
@@ -95,7 +95,10 @@ class Subject:
             declared = declaration(rows, self.claims, again.hold, f"seen here, {seen}")
         finally:
             again.close()
-        profile = next(name for name, one in PROFILES.items() if one == self.setting.profile)
+        judged = self.setting.profile
+        profile = next(
+            name for name, one in PROFILES.items() if replace(one, shrink_declared=judged.shrink_declared) == judged
+        )
         about = f"{seen}, device {setting.device}, profile {profile}, seed {setting.seed}; other runs may see more"
         return written(declared, self.setting.name, about, ".subject" if self.implementation.declared else "")
 
@@ -214,6 +217,15 @@ def missing_when_published(left: Mapping[str, str], device: str) -> str:
     return f"{' and '.join(names)} left out, as told above" if names else ""
 
 
+def _profile(options: Any) -> Profile:
+    """The profile of a run. Programs of declared limits are made smaller only if they are published, or laws are chosen.
+
+    Otherwise nobody reads them, and for an implementation with many limits they take longer than the verdicts.
+    """
+    profile = PROFILES[options.profile]
+    return replace(profile, shrink_declared=False) if options.impl and not options.keyword else profile
+
+
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     """The implementations of these names, judged as the options say. Raises ValueError for one that is unknown, or twice."""
     _refuse_contradictions(options)
@@ -223,7 +235,7 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
         raise ValueError(f"--like: {error}{_hint(options.like)}") from error
-    profile, memory = PROFILES[options.profile], options.memory_limit or Setting.memory
+    profile, memory = _profile(options), options.memory_limit or Setting.memory
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
     apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}

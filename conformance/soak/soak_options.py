@@ -36,7 +36,7 @@ def _find_targets(impl: list[str], like: str | None, device: str, profile: str) 
     except ValueError as error:
         raise ValueError(f"--device {device}: {error}") from error
     given = argparse.Namespace(impl=impl, like=like, device=device, profile=profile)
-    of_a_round = {"memory_limit": None, "in_process": False, "peers": False, "seed": 0}
+    of_a_round = {"memory_limit": None, "in_process": False, "peers": False, "seed": 0, "keyword": ""}
     try:
         found = subjects(argparse.Namespace(**vars(given) | of_a_round), impl or impls.names())
         warnings = [warning for one in found for warning in one.smoke()]
