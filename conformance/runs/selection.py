@@ -96,9 +96,7 @@ class Subject:
         finally:
             again.close()
         judged = self.setting.profile
-        profile = next(
-            name for name, one in PROFILES.items() if replace(one, shrink_declared=judged.shrink_declared) == judged
-        )
+        profile = next(name for name, one in PROFILES.items() if replace(one, shrink_declared=judged.shrink_declared) == judged)
         about = f"{seen}, device {setting.device}, profile {profile}, seed {setting.seed}; other runs may see more"
         return written(declared, self.setting.name, about, ".subject" if self.implementation.declared else "")
 
