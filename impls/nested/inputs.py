@@ -122,18 +122,19 @@ class _Position(int):
 class Inputs:
     """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
 
-    They are found in positional and keyword arguments, in containers that pytree knows, and in dataclasses whose state is all
-    in their attributes; an object that occurs several times is one object in the recomputation, too. A container of Python's
-    own that still holds what it held, and no tensor that comes back as another object, is passed as it is. One that the
-    function has changed is passed, too, if the function finds it by another name as well, or if it holds only numbers and the
-    like besides what is kept anyway: for the run it is filled with what it held at the call. Other containers are made anew,
-    also most that the caller has changed after the call, even if the function reads them by another name. Other objects are
-    kept as they are: a tensor inside one is not watched.
+    They are found in positional and keyword arguments, in containers that pytree knows, and in dataclasses; dataclasses and
+    objects of registered classes are taken as their attributes if these hold all of their state. An object that occurs several
+    times is one object in the recomputation, too. A container of Python's own that still holds what it held, and no tensor
+    that comes back as another object, is passed as it is. One that the function has changed is passed, too, if the function
+    finds it by another name as well, or if it holds only numbers and the like besides what is kept anyway: for the run it is
+    filled with what it held at the call. Other containers are made anew, also most that the caller has changed after the
+    call, even if the function reads them by another name. Other objects are kept as they are: a tensor inside one is
+    not watched.
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
                  "hooks_were_active", "indices", "kwargs", "lent", "owner", "packed", "passed", "place", "places", "probes",
-                 "saved_before", "versions")  # fmt: skip
+                 "saved_before", "taken_apart", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], enclosing: Saving | None = None) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
@@ -148,6 +149,7 @@ class Inputs:
         self.lent: dict[int, torch.Tensor] = {}  # tensors in containers that the region around keeps in any case
         self.indices: dict[int, _Position] = {}
         self.captured: dict[int, Container] = {}
+        self.taken_apart: list[list[Any]] = []  # what containers consist of, which a class may have made for this alone
         self.places: Places = []
         self.place: Any = None  # where the capture has got to
         self.enclosing, self.saved_before = enclosing, 0 if enclosing is None else enclosing.saved_count()
@@ -159,7 +161,7 @@ class Inputs:
         saved_there = hasattr(enclosing, "put_back") and any(type(one) is Packed for one in self.packed)
         self.owner: Any = enclosing if saved_there else None
         self.enclosing = self.around = self.place = None
-        for each in (self.indices, self.captured):
+        for each in (self.indices, self.captured, self.taken_apart):
             each.clear()  # identities are valid only while the arguments are alive
         if self.containers:
             earlier_calls.look_at_some()
@@ -186,6 +188,7 @@ class Inputs:
         parts = flatten_once(value)
         if parts is None:
             return value
+        self.taken_apart.append(parts.children)  # so that no identity is that of another object later
         children = self._capture_all(parts.children, itertools.count())
         container = self.captured[id(value)] = Container(value, children, parts.form)
         if self.around is not None and self.around.keeps_container(value):

@@ -16,8 +16,7 @@ from impls.tensors.other_names import Itself, OtherName
 from impls.torch_private import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 _BUILTIN = frozenset({list, dict, OrderedDict, defaultdict, deque})
-# What pytree notes of a container with keys: the keys last.
-_WITH_KEYS: dict[Any, Any] = {OrderedDict: lambda keys: [keys], defaultdict: list}
+_SIMPLE = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device})
 _IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not set for classes such as dict, which keep something beside attributes
 
 
@@ -29,16 +28,25 @@ class Parts(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A dataclass, and the names of the attributes that an instance has, in slots or not."""
+    """A class whose objects are all in their attributes, and the names of those that one has, in slots or not."""
 
     kind: type
+    names: tuple[str, ...]
+
+
+class Items(NamedTuple):
+    """A named tuple or ``OrderedDict``: how many items it has or their keys, and the names of its attributes besides."""
+
+    kind: type
+    keys: int | tuple[Any, ...]
     names: tuple[str, ...]
 
 
 class Container:
     """Stands for a container. ``original`` is that itself for as long as it is known to hold what it held, and then GONE.
 
-    Only containers of Python's own, tuples and dataclasses are: what a run does to others could not be undone.
+    Only containers of Python's own, tuples, and objects that are all in their attributes are: what a run does to others could
+    not be undone.
     ``other_name`` leads to one that the function has changed, and may know by its identity or another name.
     """
 
@@ -75,6 +83,8 @@ class Container:
         elif not isinstance(value, tuple):
             value.clear()
             value.update(whole) if isinstance(value, dict) else value.extend(whole)
+        if isinstance(self.form, Items):
+            _set_attributes(value, getattr(whole, "__dict__", {}))
 
     def keep_itself(self, value: Any, atoms: frozenset[type], others: list[Any]) -> bool:
         """Keep a container that was changed, if it holds only ``atoms`` and what is kept anyway. Returns whether it is kept."""
@@ -129,27 +139,49 @@ def flatten_once(value: Any) -> Parts | None:
         return Parts(list(value), kind)
     if kind is dict:
         return Parts([*value.values()], tuple(value))
-    if not tree_is_leaf(value):
+    if kind is OrderedDict or _is_named_tuple(kind):
+        keys, items = (tuple(value), value.values()) if kind is OrderedDict else (len(value), value)
+        others = getattr(value, "__dict__", {})
+        return Parts([*items, *others.values()], Items(kind, keys, tuple(others)))
+    registered = not tree_is_leaf(value)
+    if _is_record(kind) and (dataclasses.is_dataclass(kind) or registered):
+        fields = _state(value)
+        if not registered or _has_it_all(value, fields):
+            return Parts([*fields.values()], Fields(kind, tuple(fields)))
+    if registered:
         own = id(value)  # the function is kept until the garbage collector runs: so it is to hold no tensor
         return Parts(*tree_flatten(value, lambda node: id(node) != own))
-    if _is_record(value):
-        fields = _state(value)
-        return Parts([*fields.values()], Fields(kind, tuple(fields)))
     return None
 
 
-def _is_record(value: Any) -> bool:
-    """Whether an object is a dataclass that is all in its attributes, so that it can be rebuilt from them exactly.
+def _is_named_tuple(kind: type) -> bool:
+    """Whether it is a class that ``namedtuple`` or ``NamedTuple`` made, or a subclass; those of C, as torch has, are not."""
+    return bool(issubclass(kind, tuple) and kind.__flags__ & _IN_PYTHON and hasattr(kind, "_fields"))
 
-    Its other bases may be any that are written in Python, such as a mixin, Protocol or Generic, but for those that say how an
+
+def _is_record(kind: type) -> bool:
+    """Whether objects of a class are all in their attributes, so that they can be rebuilt from these exactly.
+
+    Its bases may be any that are written in Python, such as a mixin, Protocol or Generic, but for those that say how an
     object is made, such as Enum, or what it does at its end: a second one would do that, too. A module is what it is, and no
     container.
     """
-    kind = type(value)
-    return (
-        dataclasses.is_dataclass(kind)
-        and not isinstance(value, torch.nn.Module)
-        and all(map(_adds_attributes, kind.__mro__[:-1]))
+    return not issubclass(kind, torch.nn.Module) and all(map(_adds_attributes, kind.__mro__[:-1]))
+
+
+def _has_it_all(value: Any, fields: dict[str, Any]) -> bool:
+    """Whether what pytree finds in an object is all in its attributes, or in containers there.
+
+    A class may be registered with a function that finds it in other objects, which are no containers and so stay as they are.
+    What such a function makes need not be there, if the attributes hold no such objects.
+    """
+    children, known = tree_flatten(value, lambda node: node is not value)[0], {id(one) for one in fields.values()}
+    if all(id(one) in known for one in children):
+        return True
+    found, its = tree_flatten(children)[0], tree_flatten([*fields.values()])[0]
+    known = {id(one) for one in its}
+    return all(id(one) in known or type(one) in _SIMPLE for one in found) or all(
+        isinstance(one, torch.Tensor) or type(one) in _SIMPLE for one in its
     )
 
 
@@ -175,10 +207,14 @@ def _set_state(record: Any, kind: type, wanted: dict[str, Any]) -> None:
             object.__setattr__(record, name, wanted[name])
         elif hasattr(record, name):
             object.__delattr__(record, name)
-    others = {name: value for name, value in wanted.items() if name not in slots} if slots else {**wanted}
-    if hasattr(record, "__dict__"):
-        vars(record).clear()
-        vars(record).update(others)
+    _set_attributes(record, {name: value for name, value in wanted.items() if name not in slots} if slots else {**wanted})
+
+
+def _set_attributes(value: Any, wanted: dict[str, Any]) -> None:
+    """Give an object these attributes, and no others, in its ``__dict__``."""
+    if hasattr(value, "__dict__"):
+        vars(value).clear()
+        vars(value).update(wanted)
 
 
 def _slots(kind: type) -> list[str]:
@@ -187,9 +223,11 @@ def _slots(kind: type) -> list[str]:
 
 
 def unflatten(children: list[Any], form: Any) -> Any:
-    """A container anew; a dataclass without its constructor."""
+    """A container anew; an object without its constructor."""
     if isinstance(form, TreeSpec):
         return tree_unflatten(children, form)
+    if isinstance(form, Items):
+        return _with_items(children, form)
     if isinstance(form, Fields):
         record: Any = object.__new__(form.kind)
         _set_state(record, form.kind, dict(zip(form.names, children, strict=True)))
@@ -197,13 +235,30 @@ def unflatten(children: list[Any], form: Any) -> Any:
     return form(children) if isinstance(form, type) else dict(zip(form, children, strict=True))
 
 
+def _with_items(children: list[Any], form: Items) -> Any:
+    """An OrderedDict or named tuple anew, without its constructor."""
+    made: Any
+    if isinstance(form.keys, tuple):
+        count = len(form.keys)
+        made = OrderedDict(zip(form.keys, children[:count], strict=True))
+    else:
+        count = form.keys
+        made = tuple.__new__(form.kind, children[:count])
+    if form.names:
+        vars(made).update(zip(form.names, children[count:], strict=True))
+    return made
+
+
 def _same_form(one: Any, other: Any) -> bool:
     """Whether containers are put together in the same way. Keys are compared by identity, since they may be tensors."""
     if type(one) is tuple and type(other) is tuple:
         return _identical([*one], [*other])
-    if isinstance(one, TreeSpec) and isinstance(other, TreeSpec) and one.type is other.type and one.type in _WITH_KEYS:
-        (*rest, keys), (*other_rest, other_keys) = _WITH_KEYS[one.type](one.context), _WITH_KEYS[one.type](other.context)
-        return _identical(rest, other_rest) and _identical(keys, other_keys)
+    if type(one) is Items and type(other) is Items:
+        keys = [list(form.keys) if isinstance(form.keys, tuple) else [form.keys] for form in (one, other)]
+        return one.kind is other.kind and one.names == other.names and _identical(*keys)
+    if isinstance(one, TreeSpec) and isinstance(other, TreeSpec) and one.type is other.type is defaultdict:
+        (factory, keys), (other_factory, other_keys) = one.context, other.context
+        return factory is other_factory and _identical(keys, other_keys)
     return bool(one == other)
 
 

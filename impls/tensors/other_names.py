@@ -110,19 +110,19 @@ class OutsideTensors:
 def _leads_to(value: Any) -> Iterator[tuple[Any, Any]]:
     """What an object refers to, by keys that find it there again."""
     kind = type(value)
-    if isinstance(value, list | tuple | deque):
-        yield from enumerate([*islice(value, ITEMS)])
-    elif isinstance(value, dict):
-        yield from ((key, one) for key, one in [*islice(value.items(), ITEMS)] if type(key) in (str, int))
+    if iterates := next((base for base in (list, tuple, deque) if issubclass(kind, base)), None):
+        yield from enumerate([*islice(iterates.__iter__(value), ITEMS)])  # past what a subclass has to say about that
+    elif issubclass(kind, dict):
+        yield from ((key, one) for key, one in [*islice(dict.items(value), ITEMS)] if type(key) in (str, int))
     elif kind in _ATTRIBUTES:
         yield from ((name, getattr(value, name)) for name in _ATTRIBUTES[kind])
     elif kind is FunctionType:
         yield from _function_leads_to(value)
-    elif isinstance(value, type):
+    elif issubclass(kind, type):
         if not _is_of_torch(value):
             yield from [*vars(value).items()]
             yield "__bases__", value.__bases__
-    elif not isinstance(value, ModuleType | torch.Tensor):
+    elif not issubclass(kind, ModuleType | torch.Tensor):
         yield from _attributes(value, kind)
 
 
@@ -166,5 +166,8 @@ def _attributes(value: Any, kind: type) -> Iterator[tuple[Any, Any]]:
 
 def _is_of_torch(value: Any) -> bool:
     """Whether it is part of torch, which has none of a user's containers."""
-    name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    if isinstance(value, type):
+        name = vars(value).get("__module__", "builtins")  # not asked of the class, which may answer by a property
+    else:
+        name = value.__name__ if isinstance(value, ModuleType) else value.__module__
     return str(name).partition(".")[0] in ("torch", "builtins")

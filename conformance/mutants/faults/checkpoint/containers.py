@@ -183,7 +183,7 @@ def looks_at_no_containers_before_a_run(copy: Copy) -> None:
 @mutant("tensors.containers", "structure", "containers_whose_keys_are_tensors")
 def compares_keys_as_pytree_does(copy: Copy) -> None:
     """Keys of an OrderedDict and a defaultdict are compared as pytree compares what it notes of them."""
-    copy.replace("tensors.containers", "_WITH_KEYS", {})
+    copy.call_instead("tensors.containers", "_same_form", lambda there, one, other: bool(one == other))
 
 
 @mutant("tensors.containers", "structure", "containers_that_the_function_changes_for_a_while")
@@ -315,3 +315,41 @@ def lends_what_was_put_into_a_container_since(copy: Copy) -> None:
         return any(one.original is value for one in self.containers)
 
     copy.replace("nested.inputs", "Inputs.keeps_container", changed)
+
+
+@mutant("tensors.containers", "structure", "what_is_beside_tensors_in_an_argument")
+def leaves_out_attributes_beside_items(copy: Copy) -> None:
+    """An OrderedDict or named tuple that is made anew has no attributes."""
+    copy.call_instead(
+        "tensors.containers", "_with_items", lambda there, children, form: there(children, form._replace(names=()))
+    )
+
+
+@mutant("tensors.containers", "structure", "what_is_beside_tensors_in_an_argument")
+def takes_registered_objects_apart_as_pytree_does(copy: Copy) -> None:
+    """Objects of a registered class have only what its functions say."""
+    copy.replace("tensors.containers", "_has_it_all", lambda value, fields: False)
+
+
+@mutant("nested.inputs", "structure", "parts_that_a_class_makes_as_it_is_taken_apart")
+def lets_parts_go_as_they_are_captured(copy: Copy) -> None:
+    """What an object consists of may be freed, and its identity used again, before the next object is looked at."""
+
+    def capture(there: Any, self: Any, value: Any) -> Any:
+        captured = there(self, value)
+        self.taken_apart.clear()
+        return captured
+
+    copy.call_instead("nested.inputs", "Inputs._capture", capture)
+
+
+@mutant("tensors.other_names", "structure", "containers_near_a_function_are_not_iterated")
+def iterates_what_it_searches(copy: Copy) -> None:
+    """A search for another name iterates containers by the methods of their own classes."""
+
+    def leads_to(there: Any, value: Any) -> Iterator[tuple[Any, Any]]:
+        if isinstance(value, list | deque | dict):
+            deque(value.items() if isinstance(value, dict) else value, maxlen=0)
+        return there(value)
+
+    copy.call_instead("tensors.other_names", "_leads_to", leads_to)
