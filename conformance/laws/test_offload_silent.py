@@ -120,3 +120,10 @@ USE = st.sampled_from(("an attribute", "the gradient"))
 def test_a_saved_leaf_of_an_offloaded_model_is_itself(case: Case) -> None:
     """In the backward of a custom Function ctx.saved_tensors has the model's parameter, with its attributes and its .grad."""
     equals_plain(case)
+
+
+@for_readers("advanced", "wrong gradient", "functional_call, ensemble, hypernetwork, MAML, stacked weights")
+@offload_law(written(silent_changes.rows_of_one_tensor, calls=st.integers(2, 3), away=HERE, **CUT), floor=1)
+def test_weights_that_are_rows_of_one_tensor(case: Case) -> None:
+    """A model that is called with several rows of stacked weights before one backward has plain's gradient for each row."""
+    equals_plain(case)

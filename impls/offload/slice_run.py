@@ -18,7 +18,7 @@ from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
 from impls.offload.saved_tensors import storage_number
-from impls.offload.slice_use import Below, Loaded, SliceUse, Start
+from impls.offload.slice_use import Below, Loaded, SliceUse, Start, data_of
 from impls.offload.slicing import Chain
 from impls.offload.write_recorder import Twins, WriteRecorder
 from impls.torch_private import StopRecomputationError, tree_leaves
@@ -131,8 +131,7 @@ class SliceRun:
     def refuse_other_data(self) -> None:
         """A hook that has a reference to an original may give it other data, which the copy has not."""
         for name, stamp in self.use.stamps.items():
-            then = None if stamp.storage is None else stamp.storage.cdata
-            if storage_number(self.use.tensors[name]) != then:
+            if data_of(self.use.tensors[name]) != stamp.data:
                 raise RuntimeError(
                     f"parameter or buffer {name!r} of an offloaded model was given other data while {self.title} ran with a "
                     "copy of it, by a reference that was taken before. Use the attribute of the module"

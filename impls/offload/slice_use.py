@@ -9,9 +9,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from impls.offload.saved_tensors import storage_number
 from impls.offload.transfers import Arrival
-from impls.torch_private import current_autograd_node, will_engine_execute_node
+from impls.torch_private import current_autograd_node, has_storage, will_engine_execute_node
 
 if TYPE_CHECKING:
     from impls.offload.residence import Residence
@@ -25,21 +24,39 @@ def count_silent_change(tensor: torch.Tensor) -> None:
     _silent_changes[tensor] = _silent_changes.get(tensor, 0) + 1
 
 
+class Data(NamedTuple):
+    """Where a tensor's values are: its storage, whose number nobody else gets meanwhile, and which part of it.
+
+    Two rows of one matrix have the same storage and version counter.
+    """
+
+    storage: StorageWeakRef
+    offset: int | torch.SymInt
+    size: torch.Size
+    stride: tuple[int | torch.SymInt, ...]
+
+
+def data_of(tensor: torch.Tensor) -> Data | None:
+    """Where a tensor's values are; None for a tensor that has no storage."""
+    if not has_storage(tensor):
+        return None
+    return Data(StorageWeakRef(tensor.untyped_storage()), tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
 class Stamp(NamedTuple):
-    """Tells whether a tensor is what it was: its version, and its storage, whose number nobody else gets meanwhile.
+    """Tells whether a tensor is what it was: its version, and its data.
 
     ``silent`` counts the changes by forwards of offloaded models of which the version does not tell.
     """
 
     version: int
-    storage: StorageWeakRef | None
+    data: Data | None
     silent: int
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Stamp:
-        storage = None if storage_number(tensor) is None else StorageWeakRef(tensor.untyped_storage())
         silent = _silent_changes.get(tensor, 0) if _silent_changes else 0
-        return cls(0 if tensor.is_inference() else tensor._version, storage, silent)
+        return cls(0 if tensor.is_inference() else tensor._version, data_of(tensor), silent)
 
 
 class Start(dict[str, torch.Tensor]):
@@ -118,7 +135,7 @@ class SliceUse:
                     f"parameter or buffer {name!r} of an offloaded model is at version {now.version}; expected version "
                     f"{then.version} instead. Run backward before changing it, by an optimizer or load_state_dict for example"
                 )
-            if now.storage != then.storage:
+            if now.data != then.data:
                 raise RuntimeError(
                     f"parameter or buffer {name!r} of an offloaded model was given other data since forward, so what forward "
                     "used cannot be loaded again. Run backward before its data is replaced"

@@ -169,7 +169,7 @@ def compares_no_versions_of_parameters(copy: Copy) -> None:
 @mutant("offload.slice_use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
 def lets_data_be_replaced(copy: Copy) -> None:
     """A parameter that was given other data before backward is taken as it is."""
-    compare_no(copy, "storage")
+    compare_no(copy, "data")
 
 
 @mutant("offload.slice_use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")

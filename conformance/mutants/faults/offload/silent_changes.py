@@ -113,3 +113,9 @@ def looks_at_operators_alone(copy: Copy) -> None:
         there(self, copies, {name: one._replace(version=copies[name]._version) for name, one in before.items()}, *others)
 
     copy.call_instead("offload.changes", "Changes.note", note)
+
+
+@mutant("offload.slice_use", "offload-models", "weights_that_are_rows_of_one_tensor")
+def tells_data_apart_by_their_storage(copy: Copy) -> None:
+    """Two weights in one storage are taken for the same, so what was loaded of one serves for the other."""
+    copy.change_result("offload.slice_use", "data_of", lambda data, tensor: data and data.storage)

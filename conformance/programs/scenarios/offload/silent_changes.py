@@ -175,3 +175,16 @@ def views_between(OffloadModel, note, device, place, *, checkpoint):  # noqa: N8
     note("forward", here([y]))
     y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def rows_of_one_tensor(OffloadModel, note, device, place, *, calls, slices, checkpoint):  # noqa: N803
+    layers = [torch.nn.Linear(2, 2, bias=False), torch.nn.Identity()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    ((name, _),) = model.named_parameters()
+    rows = torch.randn(calls, 2, 2).requires_grad_()
+    x = torch.randn(2, 2, device=place, requires_grad=True)
+    note("leaves", (rows, x))
+    outputs = [torch.func.functional_call(model, {name: row}, (x,)) for row in rows]
+    note("forward", here(outputs))
+    torch.autograd.backward(outputs, outputs)
+    note("gradients", here([rows.grad, x.grad]))

@@ -201,8 +201,11 @@ def names_and_flags(model, layers, x, note, *, training):
 
 def changed_between(model, x, note, *, index, how):
     wanted = [p for p in model.parameters() if p.requires_grad]
-    y = model(x).square().sum()
     one = wanted[index % len(wanted)]
+    if how == "another row":
+        rows = torch.stack([one.detach(), one.detach() * 0.5])
+        one.data = rows[0]
+    y = model(x).square().sum()
     with torch.no_grad():
         if how == "loading":
             model.load_state_dict({key: value * 0.5 for key, value in model.state_dict().items()})
@@ -212,6 +215,8 @@ def changed_between(model, x, note, *, index, how):
             one.grad = None
         elif how == "other data":
             one.data = one.data * 0.5
+        elif how == "another row":
+            one.data = rows[1]
         else:
             one.mul_(0.5)
     y.backward()
