@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
-from conformance.programs.scenarios.regions import registered_classes
+from conformance.programs.scenarios.regions import containers
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
 
@@ -18,7 +18,7 @@ _CLASSES = st.sampled_from(["class", "dataclass", "named tuple", "OrderedDict"])
 
 
 @for_readers("advanced", "wrong gradient", "register_pytree_node, register_dataclass, state_dict, _metadata, cached_property")
-@law(named(registered_classes.what_is_beside_tensors, kind=_CLASSES, around=_AROUND))
+@law(named(containers.what_is_beside_tensors, kind=_CLASSES, around=_AROUND))
 def test_what_is_beside_tensors_in_an_argument(case: Case) -> None:
     """What an argument has beside its registered parts or its items, such as an attribute that was set later, is there."""
     case.equals_plain()
@@ -27,7 +27,7 @@ def test_what_is_beside_tensors_in_an_argument(case: Case) -> None:
 @for_readers("advanced", "wrong gradient", "register_pytree_node, KV cache, transformers")
 @law(
     named(
-        registered_classes.what_flattening_makes,
+        containers.what_flattening_makes,
         makes=st.sampled_from(["tuples", "views"]),
         count=st.integers(2, 4),
         around=_AROUND,
@@ -41,7 +41,7 @@ def test_parts_that_a_class_makes_as_it_is_taken_apart(case: Case) -> None:
 @for_readers("adversarial", "wrong state", "subclass of list, __iter__, items, lazy container")
 @law(
     named(
-        registered_classes.looked_through,
+        containers.looked_through,
         kind=st.sampled_from(["list", "deque", "dict"]),
         found=st.sampled_from(["closure", "default"]),
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.programs.scenarios.regions import identified_containers, owned_objects, replaced_hooks, structure
+from conformance.programs.scenarios.regions import containers, owned_objects, replaced_hooks, structure
 from conformance.programs.strategies import CORE, named, programs
 from conformance.rows.for_readers import for_readers
 
@@ -282,7 +282,7 @@ def test_a_function_that_asks_for_modes(case: Case) -> None:
 
 
 KINDS = st.sampled_from(["list", "dict", "tuple", "deep", "dataclass"])
-_identified = functools.partial(named, identified_containers.identified, keyword=st.just(False))
+_identified = functools.partial(named, containers.identified, keyword=st.just(False))
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, memo")
@@ -295,7 +295,7 @@ def test_containers_that_the_function_identifies(case: Case) -> None:
 
 
 _CHANGED = {"kind": st.sampled_from(["list", "deque", "dict", "dataclass"]), "holds": st.booleans()}
-_changed = functools.partial(named, identified_containers.identified_and_changed, **_CHANGED)
+_changed = functools.partial(named, containers.identified_and_changed, **_CHANGED)
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, memo, append")
@@ -310,7 +310,7 @@ def test_containers_that_the_function_identifies_and_changes(case: Case) -> None
 @for_readers("adversarial", "wrong gradient", "id, is, memo, append, save_on_cpu")
 @law(_changed(puts=st.just("a result"), by=st.just("the function"), for_a_while=st.just(False), nested=st.just(False))
      | _changed(puts=st.just("a result"), by=st.just("the caller"), for_a_while=st.just(True), nested=st.just(False))
-     | named(identified_containers.identified_under_hooks, kind=st.sampled_from(["list", "dict"])),
+     | named(containers.identified_under_hooks, kind=st.sampled_from(["list", "dict"])),
      needs=["non-tensor-arguments"], floor=3)  # fmt: skip
 def test_containers_whose_tensors_are_watched(case: Case) -> None:
     """A container is the same object in each run, also if a result is put into it, or hooks get its tensors."""
@@ -319,7 +319,7 @@ def test_containers_whose_tensors_are_watched(case: Case) -> None:
 
 _TURNS = st.integers(1, 2)
 _LISTS = {"kind": st.sampled_from(["list", "deque", "dict"]), "meanwhile": st.sampled_from(["nothing", "a result"])}
-_around = functools.partial(named, identified_containers.changed_around_a_region, **_LISTS)
+_around = functools.partial(named, containers.changed_around_a_region, **_LISTS)
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, cache, pop, append, attribute, closure")
@@ -332,7 +332,7 @@ def test_containers_that_a_function_changes_around_another_region(case: Case) ->
 
 
 @for_readers("adversarial", "poor error", "OrderedDict, defaultdict, tensor as key")
-@law(named(identified_containers.keyed_by_tensors, kind=st.sampled_from(["dict", "OrderedDict", "defaultdict"]), passes=_TURNS),
+@law(named(containers.keyed_by_tensors, kind=st.sampled_from(["dict", "OrderedDict", "defaultdict"]), passes=_TURNS),
      needs=["non-tensor-arguments"], floor=4)  # fmt: skip
 def test_containers_whose_keys_are_tensors(case: Case) -> None:
     """A container whose function replaces a tensor that is a key has the first one again in the second run."""
