@@ -68,6 +68,12 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "diverges",
+        "arguments are moved to the device, and an OrderedDict comes to the function as a dict, without its attributes",
+        _SEEN,
+        "what_is_beside_tensors_in_an_argument",
+    )
+    | known(
+        "diverges",
         "the recomputation gets detached copies: they are leaves, and without the attributes of the originals",
         _SEEN,
         "arguments_look_the_same",

@@ -44,6 +44,12 @@ IMPLEMENTATION = Implementation(
     | MOVED_BY_AN_ERROR
     | known(
         "diverges",
+        "arguments are moved to the device, and an OrderedDict comes to the function as a dict, without its attributes",
+        _SEEN,
+        "what_is_beside_tensors_in_an_argument",
+    )
+    | known(
+        "diverges",
         "no output of the recomputation requires grad, and the backward of none at all is no error",
         _SEEN,
         "backward_in_inference_mode",
