@@ -12,7 +12,6 @@ def run(checkpoint, note, device):
     note('leaves', leaves)
     checkpoints = [checkpoint, checkpoint]
     inside, done = ([threading.Event(), threading.Event()] for _ in range(2))
-    failed, backward = ([], [])
     def function(index):
         def f(h):
             h = torch.nn.functional.dropout(h.cos(), 0.3)
@@ -27,10 +26,10 @@ def run(checkpoint, note, device):
         inside[index].set()
         done[index].set()
     outputs = [checkpoints[index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
-    backward.append(True)
     threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
     for index, thread in threads.items():
-        thread.start(); inside[index].wait(10)
+        thread.start()
+        inside[index].wait(10)
     for thread in threads.values(): thread.join()
     note('gradients 0', [leaf.grad for leaf in leaves])
 def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
