@@ -12,11 +12,10 @@ def run(checkpoint, note, device):
     failed, backward = ([], [])
     def function(index):
         def f(h):
-            if backward:
-                inside[index].set()
-                (done if inside[1 - index].is_set() else inside)[1 - index].wait(0.2)
+            inside[index].set()
+            (done if inside[1 - index].is_set() else inside)[1 - index].wait(0.2)
             h = torch.nn.functional.dropout(h.sin(), 0.3)
-            done[index].set()
+            if backward: done[index].set()
             return h.exp()
         return f
     def there(index):
@@ -24,7 +23,6 @@ def run(checkpoint, note, device):
         inside[index].set()
         done[index].set()
     outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
-    backward.append(True)
     threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
     for index, thread in threads.items():
         thread.start()

@@ -1,0 +1,39 @@
+"""deepspeed-nonreentrant, law what_is_beside_tensors_in_an_argument. What an argument has beside its registered parts or its
+items, such as an attribute that was set later, is there."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+from collections import OrderedDict
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    class Batch:
+        def __new__(cls, x):
+            return OrderedDict(x=x)
+    def f(h, batch):
+        x = batch['x']
+        return (h * x * getattr(batch, 'scale', 1.0)).sin().exp()
+    batch = Batch(torch.full((2,), 2.0, device=device))
+    batch.scale = 3.0
+    y = checkpoint(f, p, batch)
+    note('forward', y)
+
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try:
+        run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+sys.exit(len(wrong) > 0)
