@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from functools import partial
 
@@ -21,7 +22,7 @@ BACKEND = st.sampled_from(EXACT)
 SHAPES = st.sampled_from([(2, 2, 5), (2, 2), (2, 5, 2, 7)])  # first what a short profile has to see
 DYNAMIC = st.sampled_from([None, False, True])
 ADVICE = "\n\nSet TORCHDYNAMO_VERBOSE"  # with which Dynamo ends the message of any error
-USER_CODE = "\nfrom user code:"  # after which it shows frames, whose paths may have any word
+FRAMES = re.compile(r"\n(?:from user code|Original traceback):")  # after which it shows frames: paths may have any word
 COMPILING = frozenset({"torch.compile", "compile", "compiled", "compiling"})
 CHANGING = frozenset({"mutate", "mutation", "mutated", "mutating", "side effect", "inplace", "in-place"})
 OF_CLAIMS = {
@@ -59,7 +60,7 @@ def _require_refusal(case: Case, refusal: Refuses, names: Collection[str]) -> No
     from torch._dynamo.exc import InternalTorchDynamoError, Unsupported  # need numpy, which a device machine may lack
 
     error = (case.failed or case.seen).error
-    own = str(error).partition(USER_CODE)[0].partition(ADVICE)[0]
+    own = FRAMES.split(str(error))[0].partition(ADVICE)[0]
     if isinstance(error, InternalTorchDynamoError) or not (isinstance(error, Unsupported) or names_one(own, names)):
         told = f"no refusal: it is not Dynamo's Unsupported, and its own message has none of {', '.join(sorted(names))}"
         raise Crashes(f"{refusal.detail}\n{told}", cause=refusal.cause)
