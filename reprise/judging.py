@@ -219,6 +219,22 @@ def features(*, profile: Profile = "quick", seed: Seed = 0, write: Flag = False,
     return failed(features_page.check(ROOT)) if check else 0
 
 
+def cases(*, write: Flag = False) -> None:
+    """Show how many programs of each law the profiles try, and why.
+
+    There are as many as find again the rarest fault that the law has found so far. Profiles longer than the default one try
+    the same number for every law.
+
+    Args:
+        write: Measure first how often each fault shows, which takes minutes: mutants, and published verdicts.
+    """
+    from conformance.mutants import found_faults
+
+    if write:
+        found_faults.write(_say)
+    print(*found_faults.table(), sep="\n")
+
+
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -229,4 +245,5 @@ COMMANDS: Mapping[Callable[..., Any], str] = {
     portability: 'portability --settings native sse4 -k "test_gradients"',
     operators: "operators",
     features: "features --profile default --seed 1",
+    cases: "cases",
 }

@@ -18,6 +18,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
+from conformance.judging.case_numbers import number_of_cases
 from conformance.judging.causes import shortened
 from conformance.judging.judge import Case, Observation, Outcome, judge, plainly
 from conformance.judging.law import Law, Profile
@@ -30,11 +31,17 @@ from conformance.rows import results_file
 from impls import Implementation, Kind
 
 CASES_BEFORE_REFUSED = 20  # of a law that is expected to be kept, where too few prove anything because calls were refused
+CASES_OF_FLOOR = 12  # of a law whose effort is 1, or more, of which its floor is to prove something
 
 
 def _claimed(claims: Implementation) -> tuple[Any, ...]:
     """The claims that programs may depend on."""
     return claims.name, claims.capabilities, frozenset((law, limit.verdict) for law, limit in claims.known.items())
+
+
+def _key(law: Law, claims: Implementation) -> tuple[Any, bool, float]:
+    """Which claims have the same programs of a law."""
+    return _claimed(claims) if callable(law.programs) else (), law.may_nest(claims), claims.share
 
 
 def declaration(law: Law, claims: Implementation) -> str:
@@ -100,9 +107,9 @@ class Explorer:
         times: float = 1,
         seed: int | None = None,
     ) -> None:
-        """Draw programs of a law: ``times`` as many as in the profile, with the run's seed or another."""
+        """Draw programs of a law: ``times`` as many as a run has, with the run's seed or another."""
         strategies = self.strategies(law, claims)
-        cases = max(1, round(self.profile.cases * law.effort * claims.share * times / len(strategies)))
+        cases = max(1, round(number_of_cases(law, self.profile) * claims.share * times / len(strategies)))
         for strategy in strategies:
             self.given(strategy, cases, phases, use, seed)
 
@@ -115,16 +122,23 @@ class Explorer:
         drawn = law.strategies(claims)
         return [*drawn] if law.may_nest(claims) else [nesting(one, allowed=False).filter(flat) for one in drawn]
 
-    def programs(self, law: Law, claims: Implementation) -> list[Comparable]:
-        """The distinct programs that a law is tried on."""
-        key = (_claimed(claims) if callable(law.programs) else (), law.may_nest(claims), claims.share)
+    def begin(self, law: Law) -> None:
+        """Forget the programs of another law."""
         if law is not self.current:
             self.current = law
             self.drawn.clear()
             self.references.clear()
             gc.collect()
             gc.freeze()  # so that collections need not search what torch and the suite made
-        if key not in self.drawn:
+
+    def take(self, law: Law, claims: Implementation, programs: list[Comparable]) -> None:
+        """Use these programs of the current law, which another explorer has drawn, instead of drawing them."""
+        self.drawn[_key(law, claims)] = programs
+
+    def programs(self, law: Law, claims: Implementation) -> list[Comparable]:
+        """The distinct programs that a law is tried on."""
+        self.begin(law)
+        if (key := _key(law, claims)) not in self.drawn:
             found: dict[str, Comparable] = {}
             try:
                 if self.profile.exhaustive and law.every:
@@ -139,12 +153,13 @@ class Explorer:
 
     def floor(self, law: Law, claims: Implementation) -> int:
         """How many cases must prove something: the law's floor, reduced in proportion to the programs that are left out."""
+        whole = min(1, number_of_cases(law, self.profile) / (CASES_OF_FLOOR * law.effort))
         if law.may_nest(claims) and claims.share == 1:
-            return law.floor
+            return math.ceil(law.floor * whole)
         left = len(self.programs(law, claims))
         capabilities = claims.capabilities if law.may_nest(claims) else claims.capabilities | {"nesting"}
         all_of_them = len(self.programs(law, replace(claims, capabilities=capabilities, share=1.0)))
-        return math.ceil(law.floor * min(1, left / all_of_them))
+        return math.ceil(law.floor * whole * min(1, left / all_of_them))
 
     def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
         case = Case(program, implementation, self.device, law.options, self.reference, law.names)
@@ -167,10 +182,13 @@ class Explorer:
                     break
         return found
 
+    def too_few_prove(self, law: Law, claims: Implementation, outcomes: list[Outcome]) -> bool:
+        """Whether fewer of these outcomes prove something than must."""
+        return sum(not outcome.vacuous for outcome in outcomes) < self.floor(law, claims)
+
     def settled(self, law: Law, claims: Implementation, outcomes: list[Outcome]) -> list[Outcome]:
         """The outcomes. If too few prove anything because calls were refused, these outcomes count as refusals."""
-        proof = sum(not outcome.vacuous for outcome in outcomes)
-        if proof >= self.floor(law, claims) or not any(outcome.vacuous == CALL_REFUSED for outcome in outcomes):
+        if not any(one.vacuous == CALL_REFUSED for one in outcomes) or not self.too_few_prove(law, claims, outcomes):
             return outcomes
         refused = [
             replace(one, verdict=Verdict.REFUSES, vacuous="") if one.vacuous == CALL_REFUSED else one for one in outcomes
@@ -191,7 +209,7 @@ class Explorer:
             outcomes = self.outcomes(law, judged, claims)
             settled = self.settled(law, claims, outcomes)
             expected = Verdict(claims.expected(law.name, law.needs))
-            if settled is not outcomes and expected is Verdict.AGREES:
+            if expected is Verdict.AGREES and _worst(outcomes) is Verdict.AGREES and self.too_few_prove(law, claims, outcomes):
                 outcomes = self.until_proven(law, judged, claims)
                 settled = self.settled(law, claims, outcomes)
             if self.profile.patience and implementation.declared and _worst(settled).severity < expected.severity:
@@ -261,12 +279,10 @@ class Explorer:
     def until_proven(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
         """The outcomes of more cases, up to the first that makes proof enough.
 
-        Some programs of a law may be refused, and the few that a short profile draws may all be of those.
+        Some programs of a law may be refused or prove nothing, and the few that a short profile draws may all be of those.
         """
-        floor = self.floor(law, claims)
-        self.judge_until(
-            lambda found: sum(not one.vacuous for one in found) >= floor, law, implementation, claims, CASES_BEFORE_REFUSED
-        )
+        cases = max(CASES_BEFORE_REFUSED, self.profile.cases * law.effort)
+        self.judge_until(lambda found: not self.too_few_prove(law, claims, found), law, implementation, claims, cases)
         return self.found
 
     def judge_until(
@@ -279,7 +295,7 @@ class Explorer:
         seeds: tuple[int | None, ...] = (None,),
     ) -> None:
         """Add the outcomes of up to so many cases, with each seed, to those that were found, up to where they are enough."""
-        times = max(1.0, cases / (self.profile.cases * law.effort))
+        times = max(1.0, cases / number_of_cases(law, self.profile))
         judged = {outcome.program.source for outcome in self.found}
 
         class Enough(Exception):

@@ -27,6 +27,10 @@ Programs = Drawn | Callable[[Implementation], Drawn]
 class Profile:
     """How much is run: cases of a law, evaluations spent on shrinking, and whether programs of declared limits are shrunk, too.
 
+    ``cases`` is the most of a law whose effort is 1. If ``certainty`` is below 1, there are only as many, and ``least`` at
+    least, as show the rarest fault that the law has found with this probability; see
+    :func:`conformance.judging.case_numbers.number_of_cases`.
+
     A declared limit that does not show is reported as gone after ``patience`` cases (a tenth of that for a refusal that is
     expected because a capability is missing). A program of at most ``small`` operations is not shrunk further. An
     ``exhaustive`` profile runs every program of laws that can enumerate them (``Law.every``).
@@ -38,12 +42,14 @@ class Profile:
     patience: int = 2000
     small: int = 0
     exhaustive: bool = False
+    certainty: float = 1.0
+    least: int = 0
 
 
 PROFILES = {
-    "quick": Profile(12, 150, False),
+    "quick": Profile(12, 150, False, certainty=0.99, least=4),
     "round": Profile(25, 400, False, patience=0),  # one round of many: a limit that does not show in it means nothing
-    "default": Profile(60, 200, True),
+    "default": Profile(60, 200, True, certainty=0.99, least=12),
     "long": Profile(300, 200, True),
     "soak": Profile(1000, 1000, True),
     "exhaustive": Profile(1000, 1000, True, exhaustive=True),
@@ -57,7 +63,8 @@ class Law:
     - ``programs``: a strategy, or several that share the cases equally, with at least one each; or a function that makes them
       from an implementation's claims.
     - ``needs``: capabilities; an implementation that lacks one is expected to refuse.
-    - ``floor``: how many cases must prove something; with fewer, the law counts as not tested.
+    - ``floor``: how many cases must prove something, of twelve times ``effort`` or more; of fewer, in proportion. If that
+      many do not, the law counts as not tested.
     - ``gradients``, ``recomputes``: what a case must show to prove something: a gradient that is not zero, a function that
       is called more often than under plain.
     - ``effort``: scales the profile's number of cases. ``options`` are passed to the implementation's checkpoint.

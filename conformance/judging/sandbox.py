@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from conformance.judging.causes import shortened
+from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, Law
 from conformance.judging.result import Result, as_declared
 from conformance.judging.sandbox_worker import CUT_OFF, Setting, work
+from conformance.judging.shared_programs import pack
 from conformance.judging.smoke_check import Smoke
 from conformance.judging.verdicts import Verdict
 from conformance.reproducers.script import hanging
@@ -54,8 +56,9 @@ def _elsewhere(*_: object, **__: object) -> NoReturn:
 class Contained:
     """Judges one implementation by laws in a process of its own, and starts a new one if that dies."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, shared: Explorer | None = None) -> None:
         self.setting = setting
+        self.shared = shared  # what draws programs for other implementations, too
         self.process: Any = None
         self.connection: Any = None
         self.will: tuple[str, dict[str, Any]] | None = None
@@ -91,14 +94,17 @@ class Contained:
         modules = sorted({one.check.__module__ for one in (law, *LAWS.values())})  # some laws combine the others
         claimed = claims.name, claims.capabilities, dict(claims.known)
         started = time.perf_counter()
-        for last in (False, True):
-            try:
-                row = self._held(modules, law.name, *claimed)
-            except Died as dead:
-                row = self._dead(law, claims, dead)
-                if dead.verdict is Verdict.HANGS and not last:
-                    continue
-            break
+        with tempfile.NamedTemporaryFile() as drawn:  # a process that does not read could block a long message
+            drawn.write(pack(self.shared, law, claims) if self.shared else b"")
+            drawn.flush()
+            for last in (False, True):
+                try:
+                    row = self._held(modules, law.name, drawn.name, *claimed)
+                except Died as dead:
+                    row = self._dead(law, claims, dead)
+                    if dead.verdict is Verdict.HANGS and not last:
+                        continue
+                break
         self.after = law.name
         return {**row, "seconds": round(time.perf_counter() - started, 3)}
 

@@ -13,6 +13,7 @@ import resource
 import traceback
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import impls
@@ -21,6 +22,7 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Outcome
 from conformance.judging.law import LAWS, Law, Profile
 from conformance.judging.result import Result
+from conformance.judging.shared_programs import unpack
 from conformance.judging.smoke_check import MORE, PROBES, Smoke, probed
 from conformance.judging.verdicts import Measured, Verdict
 from conformance.programs.sums import Comparable
@@ -112,11 +114,14 @@ def _smoked(explorer: Telling, implementation: Implementation, more: bool) -> Sm
     return probed(implementation, explorer.device, MORE if more else PROBES)
 
 
-def _held(explorer: Telling, implementation: Implementation, modules: list[str], law: str, *claims: Any) -> dict[str, Any]:
+def _held(
+    explorer: Telling, implementation: Implementation, modules: list[str], law: str, drawn: str, *claims: Any
+) -> dict[str, Any]:
     for module in modules:
         importlib.import_module(module)
     name, capabilities, known = claims
     claimed = replace(implementation, name=name, capabilities=capabilities, known=known)
+    unpack(explorer, LAWS[law], claimed, Path(drawn).read_bytes())
     return explorer.hold(LAWS[law], implementation, claimed).row()
 
 
@@ -125,5 +130,5 @@ _QUESTIONS: dict[str, Any] = {"smoke": _smoked, "hold": _held}
 
 def _described(implementation: Implementation) -> dict[str, Any]:
     """All fields of a record but what it judges, which stays in this process."""
-    names = ("name", "summary", "source", "capabilities", "declared", "kind", "binding")
+    names = ("name", "summary", "source", "capabilities", "declared", "kind", "binding", "share")
     return {**{name: getattr(implementation, name) for name in names}, "known": dict(implementation.known)}

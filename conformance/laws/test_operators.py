@@ -81,21 +81,21 @@ def law(
 
 
 @for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
-@law(("first",), floor=15, effort=3)
+@law(("first",), floor=10, effort=2)
 def test_operators_that_a_region_begins_with(case: Case) -> None:
     """Whatever operator a region begins with, its outputs and gradients are plain's to the last bit."""
     case.equals_plain()
 
 
 @for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
-@law(("last",), floor=15, effort=3)
+@law(("last",), floor=10, effort=2)
 def test_operators_that_a_region_ends_with(case: Case) -> None:
     """Whatever operator a region ends with, its outputs and gradients are plain's to the last bit."""
     case.equals_plain()
 
 
 @for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
-@law(("alone",), floor=15, effort=3)
+@law(("alone",), floor=10, effort=2)
 def test_operators_with_all_their_arguments(case: Case) -> None:
     """An operator that is a region by itself, with its arguments as they are, has plain's outputs and gradients."""
     case.equals_plain()

@@ -236,7 +236,8 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     profile, memory = _profile(options), options.memory_limit or Setting.memory
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
-    apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}
+    shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs of a law are made once for all of them
+    apart = {one.name: Contained(one, shared) for one in settings if not (options.in_process or one.name in impls.names())}
     if options.memory_limit is not None and not apart:
         told = f"--memory-limit is {options.memory_limit:g} and has no effect"
         raise ValueError(f"{told}: it is for what is not built in: --impl NAME, --impl pkg.mod:attr or --peers")
@@ -252,7 +253,6 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
         )
     if any(one.kind != "checkpoint" for one in found):
         second(options.device)  # before the first backward, at which the engine makes its threads for devices
-    shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs of a law are made once for all of them
     return [
         Subject(one, one if one.declared else claims_of(one, like), setting, apart.get(setting.name, shared))
         for one, setting in zip(found, settings, strict=True)

@@ -140,7 +140,7 @@ def crossing(checkpoint: Any, note: Any, device: str, *, order: str, draws: bool
     for thread in threads:
         thread.start()
         reached.wait(10)
-        time.sleep(0.1)  # now the first recomputes, and each of the others waits for its turn
+        time.sleep(0.05)  # now the first recomputes, and each of the others waits for its turn
     go.set()
     for thread in threads:
         thread.join()

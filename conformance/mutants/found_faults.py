@@ -1,0 +1,126 @@
+"""Measures in which share of a law's programs each fault shows that the law finds: mutants, and what implementations get wrong.
+
+The numbers of cases of all profiles but the longest ones are made from it; see :mod:`conformance.judging.case_numbers`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from conformance.judging.case_numbers import PATH, Found, number_of_cases, number_that_finds, read
+from conformance.judging.explorer import Explorer
+from conformance.judging.law import PROFILES, Law, Profile, all_laws
+from conformance.judging.verdicts import Verdict
+from conformance.mutants.mutant import Mutant, mutants
+from conformance.reports import report
+from conformance.rows import results_file
+from conformance.rows.results_file import Row
+from conformance.simulated_device.device import second
+from impls.native import NativeUnavailableError
+from impls.native.region import require_extension
+
+# The most programs that the default profile may draw; nothing is shrunk, and a mutant is no declared limit to look for.
+EVERY_CASE = Profile(PROFILES["default"].cases, 0, False, patience=0)
+QUICK = PROFILES["quick"]  # by which mutants are judged
+SEED = 0
+FAULTS = ("diverges", "crashes", "hangs")  # a refusal is no fault, and tells little about how often one shows
+REFERENCE = "plain"  # it checkpoints nothing, which nearly every program shows
+
+Shares = dict[str, dict[str, float]]  # by law and fault
+
+
+def of_rows(rows: Iterable[Row]) -> Shares:
+    """The shares of the programs in which implementations get laws wrong."""
+    found: Shares = {}
+    for row in rows:
+        wrong = sum(count for verdict, count in row["counts"].items() if verdict in FAULTS)
+        if wrong and row["impl"] != REFERENCE and row["law"] in all_laws():
+            found.setdefault(row["law"], {})[row["impl"]] = wrong / row["cases"]
+    return found
+
+
+def of_mutants(name: str) -> dict[str, float]:
+    """The share of a law's programs in which each of its mutants shows, without those that end the process.
+
+    The programs of the quick profile are other ones. Where they do not show a mutant that they should, its share is taken to
+    be half as large, and so on.
+    """
+    second("cpu")
+    law, there = all_laws()[name], [one for one in mutants() if one.law == name and _runs(one)]
+    explorer = Explorer("cpu", EVERY_CASE, SEED)
+    shares = {one.name: share for one in there if (share := _share(explorer, law, one))}
+    due = [one for one in there if one.name in shares and one.profile == "quick"]
+    while due:
+        cases = number_that_finds(rarest({name: shares})[name], law, QUICK)
+        explorer = Explorer("cpu", replace(EVERY_CASE, cases=round(cases / law.effort)), SEED)
+        due = [one for one in due if not _share(explorer, law, one)]
+        shares |= {one.name: shares[one.name] / 2 for one in due}
+        if cases == QUICK.cases * law.effort:
+            break
+    return shares
+
+
+def _runs(mutant: Mutant) -> bool:
+    if mutant.original.name == "native":
+        try:
+            require_extension()
+        except NativeUnavailableError:
+            return False
+    return not mutant.ends_process
+
+
+def _share(explorer: Explorer, law: Law, mutant: Mutant) -> float:
+    judged = replace(mutant.implementation, known={})
+    outcomes = explorer.outcomes(law, judged, mutant.original)
+    expected = Verdict(mutant.original.expected(law.name, law.needs))
+    return sum(one.verdict.severity > expected.severity for one in outcomes) / len(outcomes)
+
+
+def measured(tell: Callable[[str], object]) -> Shares:
+    """The shares of all faults that are known, those of the mutants measured now; ``tell`` is called with each law's name."""
+    shares = of_rows(row for results in report.results() for row in results.rows)
+    laws = sorted({one.law for one in mutants() if not all_laws()[one.law].lacks("cpu")})
+    workers = ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"))
+    with workers:
+        for law, found in zip(laws, workers.map(of_mutants, laws), strict=True):
+            tell(law)
+            shares.setdefault(law, {}).update(found)
+    return shares
+
+
+def rarest(shares: Mapping[str, Mapping[str, float]]) -> dict[str, Found]:
+    """By law, how many faults it finds, and the one that shows in the smallest share of its programs."""
+    found = {}
+    for law, faults in sorted(shares.items()):
+        if faults:
+            name = min(faults, key=lambda one: (faults[one], one))
+            found[law] = Found(len(faults), name, round(faults[name], 4))
+    return found
+
+
+def write(tell: Callable[[str], object], path: Path = PATH) -> None:
+    """Measure all, and write what decides the numbers of cases, with where and when it was measured."""
+    suite = {"commit": results_file.commit(), "dirty": bool(results_file.changed())}
+    header: dict[str, Any] = results_file.header(SEED, "default", "cpu", suite)
+    laws = {law: asdict(found) for law, found in rarest(measured(tell)).items()}
+    lines = ",\n".join(f"{json.dumps(law)}: {json.dumps(found)}" for law, found in laws.items())
+    path.write_text(f'{{"header": {json.dumps(header)},\n"laws": {{\n{lines}\n}}}}\n', encoding="utf-8")
+
+
+def table() -> list[str]:
+    """A line for each law: how many cases quick and default have, and the rarest fault that it has found."""
+    found, width = read(), max(map(len, all_laws()))
+    lines = [f"{'law':<{width}}  quick  default  rarest fault"]
+    for name, law in sorted(all_laws().items()):
+        quick, default = (max(1, round(number_of_cases(law, PROFILES[profile]))) for profile in ("quick", "default"))
+        one = found.get(name)
+        told = f"{one.rarest}, in {one.share:.0%} of the programs; of {one.faults}" if one else "none found yet"
+        lines.append(f"{name:<{width}}  {quick:>5}  {default:>7}  {told}")
+    return lines
