@@ -8,7 +8,7 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 * torch.randn_like(a2)
+        h3 = a2 * torch.randn(3, device=device).sum()
         return h3
     h4 = checkpoint(f1, p0)
     h4.backward(torch.ones_like(h4))
@@ -24,7 +24,7 @@ def near(x, units):
 def plain(function=None, *args, **kwargs):
     return function(*args, **kwargs) if args or function is not None else lambda f: f
 def note(label, value=None):
-    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 75.21), value)
+    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 203.9), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try:
         run(one, note, 'cpu')

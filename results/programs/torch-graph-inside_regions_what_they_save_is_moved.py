@@ -5,19 +5,23 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 from torch.autograd import graph
 
-
 def run(graph, note, device):
     checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)
-    device = 'lazy'
-    torch.manual_seed(0)
-    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    torch.manual_seed(3)
+    x0 = torch.randn(3, 3, dtype=torch.float64, device='lazy').requires_grad_()
     def f1(a2):
         with graph.save_on_cpu():
-            def f4(a5):
-                return (a5 @ a5)
-            h7 = checkpoint(f4, (a2 @ a2))
-    h8 = checkpoint(f1, p0)
-
+            h3 = a2 * a2
+            def f5(a6):
+                h7 = a6 @ a6
+                h8 = h7
+                return (torch.sub(h8, h7, alpha=2), h8)
+            f5_value = checkpoint(f5, h3 * h3)
+            h12 = f5_value[0] * f5_value[1]
+        return h12
+    def f14(a15):
+        with graph.save_on_cpu(): h16 = a15 @ a15
+    h17 = checkpoint(f14, checkpoint(f1, x0))
 def copied(func, args, result):
     sources = {torch.ops.aten._to_copy.default: args[:1], torch.ops.aten.copy_.default: args[1:2]}.get(func, ())
     return [source for source in sources if source.device.type != result.device.type]
@@ -34,6 +38,5 @@ class Moves(torch.utils._python_dispatch.TorchDispatchMode):
 seen = collections.Counter()
 with torch._subclasses.FakeTensorMode(), Moves(seen):  # tensors without values: 'lazy' is any second device
     run(graph, lambda label, value=None: None, 'cpu')
-for label, number in {'copies to the CPU': 2}.items():
-    print(f'{label}: due is {number}, torch-graph {seen.get(label, 0)}')
-sys.exit(any((seen.get(label, 0) != number for label, number in {'copies to the CPU': 2}.items())))
+for label, number in {'copies to the CPU': 6}.items(): print(f'{label}: due is {number}, torch-graph {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'copies to the CPU': 6}.items())))
