@@ -15,6 +15,7 @@ from pathlib import Path
 
 from conformance.judging.law import Law, Profile
 
+OF_EACH = 3  # programs of each strategy, at least: the first one is the simplest
 PATH = Path(__file__).with_name("found_faults.json")
 
 
@@ -43,14 +44,17 @@ def read(path: Path = PATH) -> Mapping[str, Found]:
 _read = functools.cache(read)
 
 
-def number_of_cases(law: Law, profile: Profile) -> float:
-    """How many programs of a law a profile tries; not rounded, as an implementation may get a share of them."""
-    return number_that_finds(_read().get(law.name), law, profile)
+def number_of_cases(law: Law, profile: Profile, strategies: int = 1) -> float:
+    """How many programs of a law a profile tries, shared equally by so many strategies.
+
+    Not rounded, as an implementation may get a share of them.
+    """
+    return number_that_finds(_read().get(law.name), law, profile, strategies)
 
 
-def number_that_finds(found: Found | None, law: Law, profile: Profile) -> float:
+def number_that_finds(found: Found | None, law: Law, profile: Profile, strategies: int = 1) -> float:
     """How many programs of a law a profile tries if this is what the law has found so far."""
-    most, least = profile.cases * law.effort, profile.least * law.effort
+    most, least = profile.cases * law.effort, max(profile.least * law.effort, OF_EACH * strategies)
     # Of laws that can enumerate their programs, each one is of something else, for example of another operator.
     if found is None or profile.certainty == 1 or law.every is not None:
         return most

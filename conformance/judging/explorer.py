@@ -68,6 +68,7 @@ class Explorer:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
         self.drawn: dict[tuple[Any, bool, float], list[Comparable]] = {}
+        self.numbers: dict[Any, float] = {}  # of cases of the current law
         self.references: dict[str, Observation] = {}
         self.found: list[Outcome] = []  # of the current law
         self.effect: Callable[[Case], None] | None = None  # the effect that is declared under the current law
@@ -98,6 +99,13 @@ class Explorer:
 
         drive()
 
+    def number(self, law: Law, claims: Implementation) -> float:
+        """How many programs of a law are tried, if all of them are."""
+        self.begin(law)
+        if (key := _key(law, claims)) not in self.numbers:
+            self.numbers[key] = number_of_cases(law, self.profile, len(law.strategies(claims)))
+        return self.numbers[key]
+
     def draw(
         self,
         law: Law,
@@ -109,7 +117,7 @@ class Explorer:
     ) -> None:
         """Draw programs of a law: ``times`` as many as a run has, with the run's seed or another."""
         strategies = self.strategies(law, claims)
-        cases = max(1, round(number_of_cases(law, self.profile) * claims.share * times / len(strategies)))
+        cases = max(1, round(self.number(law, claims) * claims.share * times / len(strategies)))
         for strategy in strategies:
             self.given(strategy, cases, phases, use, seed)
 
@@ -127,6 +135,7 @@ class Explorer:
         if law is not self.current:
             self.current = law
             self.drawn.clear()
+            self.numbers.clear()
             self.references.clear()
             gc.collect()
             gc.freeze()  # so that collections need not search what torch and the suite made
@@ -153,7 +162,7 @@ class Explorer:
 
     def floor(self, law: Law, claims: Implementation) -> int:
         """How many cases must prove something: the law's floor, reduced in proportion to the programs that are left out."""
-        whole = min(1, number_of_cases(law, self.profile) / (CASES_OF_FLOOR * law.effort))
+        whole = min(1, self.number(law, claims) / (CASES_OF_FLOOR * law.effort))
         if law.may_nest(claims) and claims.share == 1:
             return math.ceil(law.floor * whole)
         left = len(self.programs(law, claims))
@@ -295,7 +304,7 @@ class Explorer:
         seeds: tuple[int | None, ...] = (None,),
     ) -> None:
         """Add the outcomes of up to so many cases, with each seed, to those that were found, up to where they are enough."""
-        times = max(1.0, cases / number_of_cases(law, self.profile))
+        times = max(1.0, cases / self.number(law, claims))
         judged = {outcome.program.source for outcome in self.found}
 
         class Enough(Exception):

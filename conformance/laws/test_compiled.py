@@ -75,7 +75,7 @@ def _as_expected_or_refused(case: Case, names: Collection[str] = COMPILING) -> N
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, Dynamo, AOTAutograd, fullgraph")
-@law(compiled(programs(), BACKEND), needs=["compiled"], recomputes=False, effort=0.02, floor=1)
+@law(compiled(programs(), BACKEND), needs=["compiled"], recomputes=False, effort=0.05, floor=1)
 def test_compiled_regions_equal_plain(case: Case) -> None:
     """A program compiled into one graph, regions inside of regions among it, gives eager plain's values and gradients."""
     _equals_plain(case)
@@ -87,7 +87,7 @@ def _whatever_is_claimed(claims: Implementation) -> st.SearchStrategy[Compiled]:
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, kwargs, containers, closures, retain_graph")
-@law(_whatever_is_claimed, needs=["compiled"], recomputes=False, effort=0.02, floor=1)
+@law(_whatever_is_claimed, needs=["compiled"], recomputes=False, effort=0.05, floor=1)
 def test_compiled_regions_take_what_is_claimed(case: Case) -> None:
     """Arguments and results that an implementation takes eagerly are right in a compiled region, too."""
     _equals_plain(case)
@@ -98,7 +98,7 @@ def test_compiled_regions_take_what_is_claimed(case: Case) -> None:
     compiling(values.calls, backend=BACKEND, rows=SHAPES, dynamic=DYNAMIC),
     needs=["compiled"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_compiled_regions_called_again(case: Case) -> None:
@@ -130,14 +130,14 @@ def _exported(claims: Implementation, *, strict: bool) -> st.SearchStrategy[obje
 
 
 @for_readers("advanced", "wrong gradient", "torch.export, ExportedProgram, ep.module(), set_grad_enabled")
-@law(partial(_exported, strict=False), needs=["compiled"], recomputes=False, effort=0.02, floor=1)
+@law(partial(_exported, strict=False), needs=["compiled"], recomputes=False, effort=0.05, floor=1)
 def test_exported_regions_equal_plain(case: Case) -> None:
     """A module with regions that is exported gives plain's values and gradients, for other inputs, too."""
     as_expected(case)
 
 
 @for_readers("advanced", "wrong gradient", "torch.export, strict=True, ExportedProgram, tag_activation_checkpoint")
-@law(partial(_exported, strict=True), needs=["compiled"], recomputes=False, effort=0.02, floor=1)
+@law(partial(_exported, strict=True), needs=["compiled"], recomputes=False, effort=0.05, floor=1)
 def test_regions_exported_by_dynamo_equal_plain(case: Case) -> None:
     """With strict=True, by which Dynamo traces the module, what is exported gives plain's values and gradients, too."""
     as_expected(case)
@@ -152,7 +152,7 @@ _DROPOUT = {"regions": _REGIONS, "outside": st.booleans()}
     compiling(values.dropout, backend=st.just("aot_eager"), budget=st.just(1.0), **_DROPOUT),
     needs=["compiled", "rng"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_masks_of_compiled_regions_are_replayed(case: Case) -> None:
@@ -165,7 +165,7 @@ def test_masks_of_compiled_regions_are_replayed(case: Case) -> None:
     compiling(values.dropout, backend=st.just("eager"), budget=st.just(1.0), **_DROPOUT),
     needs=["compiled", "rng"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_masks_in_graphs_that_are_not_compiled(case: Case) -> None:
@@ -181,7 +181,7 @@ _BELOW_ONE = st.sampled_from([0.0, 0.5])
     compiling(values.dropout, backend=st.just("aot_eager"), budget=_BELOW_ONE, regions=_REGIONS, outside=st.just(False)),
     needs=["compiled", "rng"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_masks_of_regions_within_a_memory_budget(case: Case) -> None:
@@ -194,7 +194,7 @@ def test_masks_of_regions_within_a_memory_budget(case: Case) -> None:
     compiling(values.dropout, backend=st.just("aot_eager"), budget=_BELOW_ONE, regions=_REGIONS, outside=st.just(True)),
     needs=["compiled", "rng"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_masks_within_a_memory_budget(case: Case) -> None:
@@ -207,7 +207,7 @@ def test_masks_within_a_memory_budget(case: Case) -> None:
     compiling(graphs.counted_graphs, rows=SHAPES, regions=st.integers(1, 2), dynamic=DYNAMIC),
     needs=["compiled"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_compiled_regions_are_one_graph(case: Case) -> None:
@@ -223,7 +223,7 @@ _BLOCKS = st.integers(1, 3)
     compiling(graphs.kept_tensors, blocks=_BLOCKS, policy=st.just("nothing")),
     needs=["compiled", "recomputes"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_compiled_regions_save_what_they_are_passed(case: Case) -> None:
@@ -236,7 +236,7 @@ def test_compiled_regions_save_what_they_are_passed(case: Case) -> None:
     compiling(graphs.kernels_again, blocks=_BLOCKS, policy=st.just("nothing")),
     needs=["compiled", "recomputes"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_compiled_regions_are_recomputed_once(case: Case) -> None:
@@ -260,7 +260,7 @@ _POLICY = st.sampled_from(["products", "sines"])
     needs=["compiled", "context-fn"],
     gradients=False,  # plain takes no options
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_policies_keep_what_they_say_when_compiled(case: Case) -> None:
@@ -274,7 +274,7 @@ def test_policies_keep_what_they_say_when_compiled(case: Case) -> None:
     needs=["compiled", "context-fn"],
     gradients=False,  # plain takes no options
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
     about=TRACING | CHANGING,
 )
@@ -301,7 +301,7 @@ def _as_expected_or_refused_for_a_change(case: Case) -> None:
     needs=["compiled", "context-fn"],
     gradients=False,  # plain takes no options
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
     about=TRACING | CHANGING,
 )
@@ -318,7 +318,7 @@ def _wrapped(claims: Implementation) -> tuple[st.SearchStrategy[object], ...]:
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, wrapping order, apply_activation_checkpointing, cache limit")
-@law(_wrapped, recomputes=False, effort=0.02, floor=1, about=TRACING)
+@law(_wrapped, recomputes=False, effort=0.05, floor=1, about=TRACING)
 def test_compiled_inside_or_around(case: Case) -> None:
     """Whether a region is compiled, what it calls, or both, also inside another region, changes no number: or it is refused."""
     _as_expected_or_refused(case)
@@ -330,7 +330,7 @@ def _breaks(claims: Implementation) -> st.SearchStrategy[object]:
 
 
 @for_readers("everyday", "wrong gradient", "torch.compile, graph break, print")
-@law(_breaks, recomputes=False, effort=0.02, floor=1)
+@law(_breaks, recomputes=False, effort=0.05, floor=1)
 def test_graph_breaks_change_no_number(case: Case) -> None:
     """A graph break inside of a region, or between two, changes no value, no gradient and no random number."""
     as_expected(case)
@@ -341,7 +341,7 @@ def test_graph_breaks_change_no_number(case: Case) -> None:
     compiling(values.mutated, backend=BACKEND, what=st.sampled_from(["buffer", "result", "argument"])),
     needs=["compiled"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
     about=TRACING | CHANGING,
 )
@@ -352,7 +352,7 @@ def test_compiled_regions_that_change_tensors(case: Case) -> None:
 
 @for_readers("advanced", "wrong gradient", "torch.compile, saved_tensors_hooks, save_on_cpu, offload")
 @law(
-    compiling(values.hooked, backend=BACKEND, change=st.booleans()), needs=["compiled"], recomputes=False, effort=0.02, floor=1
+    compiling(values.hooked, backend=BACKEND, change=st.booleans()), needs=["compiled"], recomputes=False, effort=0.05, floor=1
 )
 def test_hooks_around_compiled_regions(case: Case) -> None:
     """Hooks for saved tensors that are around a compiled region are called, and change no gradient."""
@@ -364,7 +364,7 @@ def test_hooks_around_compiled_regions(case: Case) -> None:
     compiling(values.shared_weight, backend=BACKEND, autocast=st.booleans(), dynamic=DYNAMIC),
     needs=["compiled"],
     recomputes=False,
-    effort=0.02,
+    effort=0.05,
     floor=1,
 )
 def test_compiled_regions_that_share_a_weight(case: Case) -> None:

@@ -14,6 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import impls
+from conformance.coverage.drawn_features import CLAIMS
 from conformance.judging.case_numbers import PATH, Found, number_of_cases, number_that_finds, read
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, Profile, all_laws
@@ -58,7 +60,7 @@ def of_mutants(name: str) -> dict[str, float]:
     shares = {one.name: share for one in there if (share := _share(explorer, law, one))}
     due = [one for one in there if one.name in shares and one.profile == "quick"]
     while due:
-        cases = number_that_finds(rarest({name: shares})[name], law, QUICK)
+        cases = number_that_finds(rarest({name: shares})[name], law, QUICK, len(law.strategies(due[0].original)))
         explorer = Explorer("cpu", replace(EVERY_CASE, cases=round(cases / law.effort)), SEED)
         due = [one for one in due if not _share(explorer, law, one)]
         shares |= {one.name: shares[one.name] / 2 for one in due}
@@ -119,7 +121,10 @@ def table() -> list[str]:
     found, width = read(), max(map(len, all_laws()))
     lines = [f"{'law':<{width}}  quick  default  rarest fault"]
     for name, law in sorted(all_laws().items()):
-        quick, default = (max(1, round(number_of_cases(law, PROFILES[profile]))) for profile in ("quick", "default"))
+        strategies = len(law.strategies(impls.get(CLAIMS[law.kind])))
+        quick, default = (
+            max(1, round(number_of_cases(law, PROFILES[profile], strategies))) for profile in ("quick", "default")
+        )
         one = found.get(name)
         told = f"{one.rarest}, in {one.share:.0%} of the programs; of {one.faults}" if one else "none found yet"
         lines.append(f"{name:<{width}}  {quick:>5}  {default:>7}  {told}")
