@@ -220,10 +220,10 @@ def features(*, profile: Profile = "quick", seed: Seed = 0, write: Flag = False,
 
 
 def cases(*, write: Flag = False) -> None:
-    """Show how many programs of each law the profiles try, and why.
+    """Show how many programs of each law the profiles quick and default try, and why.
 
-    There are as many as find again the rarest fault that the law has found so far. Profiles longer than the default one try
-    the same number for every law.
+    There are as many as find again the rarest fault that the law has found so far, as far as the profile allows. The other
+    profiles do not ask for known faults.
 
     Args:
         write: Measure first how often each fault shows, which takes minutes: mutants, and published verdicts.

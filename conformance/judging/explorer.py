@@ -18,7 +18,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
-from conformance.judging.case_numbers import number_of_cases
+from conformance.judging.case_numbers import CASES_OF_FLOOR, number_of_cases
 from conformance.judging.causes import shortened
 from conformance.judging.judge import Case, Observation, Outcome, judge, plainly
 from conformance.judging.law import Law, Profile
@@ -30,8 +30,8 @@ from conformance.programs.sums import Comparable
 from conformance.rows import results_file
 from impls import Implementation, Kind
 
+TINY = 1e-9  # so that a number of cases is not rounded up for what floating point adds to it
 CASES_BEFORE_REFUSED = 20  # of a law that is expected to be kept, where too few prove anything because calls were refused
-CASES_OF_FLOOR = 12  # of a law whose effort is 1, or more, of which its floor is to prove something
 
 
 def _claimed(claims: Implementation) -> tuple[Any, ...]:
@@ -39,7 +39,7 @@ def _claimed(claims: Implementation) -> tuple[Any, ...]:
     return claims.name, claims.capabilities, frozenset((law, limit.verdict) for law, limit in claims.known.items())
 
 
-def _key(law: Law, claims: Implementation) -> tuple[Any, bool, float]:
+def _program_key(law: Law, claims: Implementation) -> tuple[Any, bool, float]:
     """Which claims have the same programs of a law."""
     return _claimed(claims) if callable(law.programs) else (), law.may_nest(claims), claims.share
 
@@ -72,7 +72,7 @@ class Explorer:
         self.references: dict[str, Observation] = {}
         self.found: list[Outcome] = []  # of the current law
         self.effect: Callable[[Case], None] | None = None  # the effect that is declared under the current law
-        self.latest: tuple[float, int | None] = 1, None  # of the last draw: how many times the profile's cases, and the seed
+        self.latest: tuple[float, int | None] = 1, None  # of the last draw: how many times the law's cases, and the seed
 
     def reference(self, program: Comparable, device: str, kind: Kind) -> Observation:
         """Plain's run of the program."""
@@ -99,11 +99,16 @@ class Explorer:
 
         drive()
 
-    def number(self, law: Law, claims: Implementation) -> float:
-        """How many programs of a law are tried, if all of them are."""
-        self.begin(law)
-        if (key := _key(law, claims)) not in self.numbers:
-            self.numbers[key] = number_of_cases(law, self.profile, len(law.strategies(claims)))
+    def number(self, law: Law, claims: Implementation, times: float = 1) -> int:
+        """How many programs of each of a law's strategies are drawn, for an implementation that has its share of the cases."""
+        return max(1, math.ceil(self.whole_number(law, claims) * claims.share * times - TINY))
+
+    def whole_number(self, law: Law, claims: Implementation) -> float:
+        """How many cases there are of each of a law's strategies."""
+        self.forget_others(law)
+        if (key := _program_key(law, claims)) not in self.numbers:
+            strategies = len(law.strategies(claims))
+            self.numbers[key] = number_of_cases(law, self.profile, strategies) / strategies
         return self.numbers[key]
 
     def draw(
@@ -116,10 +121,8 @@ class Explorer:
         seed: int | None = None,
     ) -> None:
         """Draw programs of a law: ``times`` as many as a run has, with the run's seed or another."""
-        strategies = self.strategies(law, claims)
-        cases = max(1, round(self.number(law, claims) * claims.share * times / len(strategies)))
-        for strategy in strategies:
-            self.given(strategy, cases, phases, use, seed)
+        for strategy in self.strategies(law, claims):
+            self.given(strategy, self.number(law, claims, times), phases, use, seed)
 
     def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:
         """The programs that a law is about, without those that nest if nesting is neither needed nor claimed."""
@@ -130,8 +133,8 @@ class Explorer:
         drawn = law.strategies(claims)
         return [*drawn] if law.may_nest(claims) else [nesting(one, allowed=False).filter(flat) for one in drawn]
 
-    def begin(self, law: Law) -> None:
-        """Forget the programs of another law."""
+    def forget_others(self, law: Law) -> None:
+        """Forget what belongs to another law."""
         if law is not self.current:
             self.current = law
             self.drawn.clear()
@@ -140,14 +143,15 @@ class Explorer:
             gc.collect()
             gc.freeze()  # so that collections need not search what torch and the suite made
 
-    def take(self, law: Law, claims: Implementation, programs: list[Comparable]) -> None:
-        """Use these programs of the current law, which another explorer has drawn, instead of drawing them."""
-        self.drawn[_key(law, claims)] = programs
+    def use_drawn(self, law: Law, claims: Implementation, programs: list[Comparable]) -> None:
+        """Use these programs of a law, which another explorer has drawn, instead of drawing them."""
+        self.forget_others(law)
+        self.drawn[_program_key(law, claims)] = programs
 
     def programs(self, law: Law, claims: Implementation) -> list[Comparable]:
         """The distinct programs that a law is tried on."""
-        self.begin(law)
-        if (key := _key(law, claims)) not in self.drawn:
+        self.forget_others(law)
+        if (key := _program_key(law, claims)) not in self.drawn:
             found: dict[str, Comparable] = {}
             try:
                 if self.profile.exhaustive and law.every:
@@ -162,13 +166,14 @@ class Explorer:
 
     def floor(self, law: Law, claims: Implementation) -> int:
         """How many cases must prove something: the law's floor, reduced in proportion to the programs that are left out."""
-        whole = min(1, self.number(law, claims) / (CASES_OF_FLOOR * law.effort))
+        whole = self.number(law, replace(claims, share=1.0)) * len(law.strategies(claims))
+        part = min(1, whole / (CASES_OF_FLOOR * law.effort))
         if law.may_nest(claims) and claims.share == 1:
-            return math.ceil(law.floor * whole)
+            return math.ceil(law.floor * part)
         left = len(self.programs(law, claims))
         capabilities = claims.capabilities if law.may_nest(claims) else claims.capabilities | {"nesting"}
         all_of_them = len(self.programs(law, replace(claims, capabilities=capabilities, share=1.0)))
-        return math.ceil(law.floor * whole * min(1, left / all_of_them))
+        return math.ceil(law.floor * part * min(1, left / all_of_them))
 
     def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
         case = Case(program, implementation, self.device, law.options, self.reference, law.names)
@@ -195,6 +200,11 @@ class Explorer:
         """Whether fewer of these outcomes prove something than must."""
         return sum(not outcome.vacuous for outcome in outcomes) < self.floor(law, claims)
 
+    def expect_effect(self, law: Law, claims: Implementation) -> None:
+        """Judge a declared divergence under this law by the effect that its declaration names, if it names one."""
+        limit = claims.known.get(law.name)
+        self.effect = law.effects[limit.effect] if limit and limit.effect else None
+
     def settled(self, law: Law, claims: Implementation, outcomes: list[Outcome]) -> list[Outcome]:
         """The outcomes. If too few prove anything because calls were refused, these outcomes count as refusals."""
         if not any(one.vacuous == CALL_REFUSED for one in outcomes) or not self.too_few_prove(law, claims, outcomes):
@@ -210,8 +220,7 @@ class Explorer:
         if implementation.kind != law.kind:
             raise ValueError(f"law {law.name} judges kind {law.kind!r}, {implementation.name!r} is of {implementation.kind!r}")
         judged = replace(implementation, capabilities=claims.capabilities, known={})
-        limit = claims.known.get(law.name)
-        self.effect = law.effects[limit.effect] if limit and limit.effect and implementation.declared else None
+        self.expect_effect(law, claims if implementation.declared else replace(claims, known={}))
         collecting = gc.isenabled()
         gc.disable()  # a lifetime that needs the collector is a fault that must show
         try:
@@ -290,7 +299,7 @@ class Explorer:
 
         Some programs of a law may be refused or prove nothing, and the few that a short profile draws may all be of those.
         """
-        cases = max(CASES_BEFORE_REFUSED, self.profile.cases * law.effort)
+        cases = max(CASES_BEFORE_REFUSED, self.profile.cases * law.effort, 2 * len(self.found))
         self.judge_until(lambda found: not self.too_few_prove(law, claims, found), law, implementation, claims, cases)
         return self.found
 
@@ -304,7 +313,7 @@ class Explorer:
         seeds: tuple[int | None, ...] = (None,),
     ) -> None:
         """Add the outcomes of up to so many cases, with each seed, to those that were found, up to where they are enough."""
-        times = max(1.0, cases / self.number(law, claims))
+        times = max(1.0, cases / (self.whole_number(law, claims) * len(law.strategies(claims))))
         judged = {outcome.program.source for outcome in self.found}
 
         class Enough(Exception):

@@ -27,8 +27,8 @@ Programs = Drawn | Callable[[Implementation], Drawn]
 class Profile:
     """How much is run: cases of a law, evaluations spent on shrinking, and whether programs of declared limits are shrunk, too.
 
-    ``cases`` is the most of a law whose effort is 1. If ``certainty`` is below 1, there are only as many, and ``least`` at
-    least, as show the rarest fault that the law has found with this probability; see
+    ``cases`` is the number for a law whose effort is 1. If ``certainty`` is below 1, it is the most, ``least`` is the least,
+    and between them there are as many as show the rarest fault that the law has found with this probability; see
     :func:`conformance.judging.case_numbers.number_of_cases`.
 
     A declared limit that does not show is reported as gone after ``patience`` cases (a tenth of that for a refusal that is
@@ -36,7 +36,7 @@ class Profile:
     ``exhaustive`` profile runs every program of laws that can enumerate them (``Law.every``).
     """
 
-    cases: int
+    cases: float
     shrinks: int
     shrink_declared: bool
     patience: int = 2000
@@ -63,8 +63,8 @@ class Law:
     - ``programs``: a strategy, or several that share the cases equally, with at least one each; or a function that makes them
       from an implementation's claims.
     - ``needs``: capabilities; an implementation that lacks one is expected to refuse.
-    - ``floor``: how many cases must prove something, of twelve times ``effort`` or more; of fewer, in proportion. If that
-      many do not, the law counts as not tested.
+    - ``floor``: how many of twelve cases, times ``effort``, must prove something; fewer cases lower it in proportion. If fewer
+      prove something, the law counts as not tested.
     - ``gradients``, ``recomputes``: what a case must show to prove something: a gradient that is not zero, a function that
       is called more often than under plain.
     - ``effort``: scales the profile's number of cases. ``options`` are passed to the implementation's checkpoint.

@@ -21,7 +21,7 @@ from impls import Implementation
 def pack(explorer: Explorer, law: Law, claims: Implementation) -> bytes:
     """The law's programs for these claims, with those runs of plain that survive it unchanged; b"" if the programs do not.
 
-    Plain runs only where it did already: not every law needs that.
+    Only runs that were made already are sent: not every law needs one.
     """
     runs = explorer.references
     packed = [(one, _packed(runs[one.source]) if one.source in runs else b"") for one in explorer.programs(law, claims)]
@@ -32,21 +32,26 @@ def pack(explorer: Explorer, law: Law, claims: Implementation) -> bytes:
 
 
 def unpack(explorer: Explorer, law: Law, claims: Implementation, packed: bytes) -> None:
-    """Give an explorer in another process what was packed there. What is missing it makes itself."""
-    if packed:
-        there = pickle.loads(packed)
-        explorer.begin(law)
-        explorer.take(law, claims, [program for program, _ in there])
-        explorer.references.update({program.source: pickle.loads(seen) for program, seen in there if seen})
+    """Give an explorer in this process what another process has packed. What is missing it makes itself."""
+    if not packed:
+        return
+    try:
+        received = [(program, pickle.loads(run) if run else None) for program, run in pickle.loads(packed)]
+    except Exception:  # noqa: BLE001 - as above: what cannot be read here is drawn here
+        return
+    explorer.use_drawn(law, claims, [program for program, _ in received])
+    explorer.references.update({program.source: run for program, run in received if run is not None})
 
 
 def _packed(seen: Observation) -> bytes:
-    """A run of plain; b"" if it ended with an error, whose leaves are looked at, or noted what need not survive."""
-    if seen.error is not None or not all(map(_survives, _parts([*seen.notes.values()]))):
+    """A run of plain; b"" if it raised, as laws then read its leaves, or noted what another process may not reproduce."""
+    if seen.error is not None or not all(map(_survives, _parts([*seen.notes.values(), *seen.tried]))):
         return b""
     leaves, seen.leaves = seen.leaves, ()
     try:
         return pickle.dumps(seen)
+    except Exception:  # noqa: BLE001 - whatever a note holds besides its values
+        return b""
     finally:
         seen.leaves = leaves
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import impls
+from conformance.judging.case_numbers import number_of_cases
+from conformance.judging.law import PROFILES, all_laws
 from conformance.provenance.fingerprints import LAWS, RANKED_LAWS, Item, Sources
 from conformance.rows import results_file
 from conformance.rows.results_file import ROOT, Row
@@ -96,7 +98,9 @@ def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, s
         return {"law": sources.undeclared.fingerprint([law, profile, *RANKED_JUDGE])}
     apart = () if row["impl"] in impls.names() else APART
     profile = f"conformance.judging.law:PROFILES[{header['profile']}]"
-    return {"law": sources.undeclared.fingerprint([f"{sources.holding(LAWS, name)}:{name}", profile, *JUDGE, *apart])}
+    roots = [f"{sources.holding(LAWS, name)}:{name}", profile, *JUDGE, *apart]
+    cases = number_of_cases(all_laws()[row["law"]], PROFILES[header["profile"]])  # which measured shares of faults decide
+    return {"law": sources.undeclared.fingerprint(roots, [f"{cases:.2f} cases"])}
 
 
 def packages(names: Iterable[str], versions: Mapping[str, str]) -> list[str]:

@@ -254,6 +254,11 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     if any(one.kind != "checkpoint" for one in found):
         second(options.device)  # before the first backward, at which the engine makes its threads for devices
     return [
-        Subject(one, one if one.declared else claims_of(one, like), setting, apart.get(setting.name, shared))
+        Subject(
+            one,
+            one if one.declared else replace(claims_of(one, like), share=one.share),
+            setting,
+            apart.get(setting.name, shared),
+        )
         for one, setting in zip(found, settings, strict=True)
     ]

@@ -1,0 +1,69 @@
+"""In which share of a law's programs its faults show, as far as numbers of cases depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from conformance.judging.case_numbers import KnownFaults
+from conformance.judging.explorer import Explorer
+from conformance.judging.law import all_laws
+from conformance.mutants import found_faults
+from conformance.mutants.found_faults import EVERY_CASE, of_mutants, of_rows, rarest
+from conformance.mutants.mutant import Mutant, mutants
+
+LAW = "dropout_masks_are_replayed"
+
+
+def row(impl: str, cases: int, **counts: int) -> dict[str, Any]:
+    return {"law": LAW, "impl": impl, "cases": cases, "counts": counts}
+
+
+def test_shares_of_rows_leave_out_refusals_and_the_reference() -> None:
+    rows = [row("plain", 4, diverges=4), row("legacy", 4, refuses=4), row("fairscale", 8, crashes=1, diverges=1, agrees=6)]
+    assert of_rows(rows) == {LAW: {"fairscale": 0.25}}
+
+
+def test_of_several_results_the_smallest_share_counts() -> None:
+    one, other = row("legacy", 10, diverges=1), row("legacy", 10, diverges=5)
+    assert of_rows([one, other]) == of_rows([other, one]) == {LAW: {"legacy": 0.1}}
+
+
+def test_the_rarest_fault_decides_and_the_first_by_name_of_equal_ones() -> None:
+    assert rarest({LAW: {"c": 0.5, "b": 0.2, "a": 0.2}, "other": {}}) == {LAW: KnownFaults(3, "a", 0.2)}
+
+
+def test_effects_that_are_not_the_declared_ones_count() -> None:
+    law = all_laws()["a_module_updates_its_buffers_once"]
+    (mutant,) = (one for one in mutants() if one.name == "runs-a-module-a-third-time")
+    assert found_faults._share(Explorer("cpu", replace(EVERY_CASE, cases=6), 0), law, mutant) > 0
+
+
+@pytest.fixture
+def shows(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Explorer, Mutant], float]], None]:
+    """Says in which share of an explorer's programs a mutant shows."""
+
+    def say(share: Callable[[Explorer, Mutant], float]) -> None:
+        monkeypatch.setattr(found_faults, "_share", lambda explorer, law, mutant: share(explorer, mutant))
+
+    return say
+
+
+def test_a_mutant_that_the_quick_profile_does_not_show_counts_as_rarer(shows: Any) -> None:
+    first: list[str] = []
+
+    def share(explorer: Explorer, mutant: Mutant) -> float:
+        first.append(mutant.name)
+        return 1.0 if first.count(mutant.name) == 1 or explorer.profile.cases > 9 else 0.0
+
+    shows(share)
+    assert set(of_mutants(LAW).values()) == {0.25}  # 4 cases, then 7, then 12 are needed
+
+
+def test_a_mutant_that_never_shows_is_told_of(shows: Any) -> None:
+    shows(lambda explorer, mutant: 0.0)
+    with pytest.raises(ValueError, match=f"law {LAW} does not show .* in any program"):
+        of_mutants(LAW)
