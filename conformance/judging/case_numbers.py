@@ -1,7 +1,7 @@
 """How many cases a law has: as many as find again, with a given probability, each fault that the law has found so far.
 
 A fault shows in some share of a law's programs. Where the rarest one shows in every program, a few cases are enough; where it
-shows in one of sixty, no run should have fewer. ``reprise cases --write`` measures the shares and keeps them beside this module.
+shows in one of sixty, all runs need many. ``reprise cases --write`` measures the shares and keeps them beside this module.
 """
 
 from __future__ import annotations

@@ -23,12 +23,17 @@ from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
 from reprise.model_check.comparison import proves_something
 from reprise.model_check.errors import BAD_INPUT, BuildFails, InvalidArgument, MeteringFails, NotAccepted, PlainFails
-from reprise.model_check.explanations.explain import explain_divergence, explain_spread, explain_undecided
+from reprise.model_check.explanations.explain import (
+    explain_divergence,
+    explain_spread,
+    explain_undecided,
+    explain_unlike_forward,
+)
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
 from reprise.model_check.remedies import warned_of
-from reprise.model_check.report import NOT_TOLD_APART, Report, Result
+from reprise.model_check.report import NOT_TOLD_APART, Report, Result, Verdict
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
@@ -187,10 +192,12 @@ class _Check:
             gc.collect()
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
+            unlike = self._unlike_forward(one, judged.verdict, plain)
             result = Result(
                 one.name,
-                judged.verdict,
-                undecided=judged.undecided,
+                "diverges" if unlike else judged.verdict,
+                undecided="" if unlike else judged.undecided,
+                unlike_forward=unlike,
                 sometimes=judged.sometimes,
                 comparison=judged.comparison,
                 first_run=judged.first_run,
@@ -198,6 +205,19 @@ class _Check:
                 recomputations=seen.recomputations,
             )
         return result
+
+    def _unlike_forward(self, one: Implementation, verdict: Verdict, plain: PlainRuns) -> tuple[str, ...]:
+        """How recomputations differ from their own forward, where a comparison with plain's runs cannot tell.
+
+        If these differ by rounding alone, as with operators that add in any order, a recomputation may do so, too.
+        """
+        if verdict != UNDECIDED or plain.spread.agrees or plain.spread.is_rounding:
+            return ()
+        self.tell(f"{one.name}, recorded, since plain's runs differ")
+        try:
+            return explain_unlike_forward(self.setting, one.checkpoint, plain.first)
+        except MeteringFails:
+            return ()
 
     def _metered(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
         """What a metered step adds to a result: costs, or why there are none, and warnings."""
@@ -225,7 +245,7 @@ class _Check:
             return (f"where they part cannot be told: {error}",)
 
     def _explained(self, one: Implementation, result: Result, plain: PlainRuns) -> tuple[str, ...]:
-        if not self.explain or result.verdict == "agrees":
+        if not self.explain or result.verdict == "agrees" or result.unlike_forward:
             return ()
         self.tell(f"{one.name}, explained")
         try:

@@ -39,7 +39,8 @@ class Result:
     ``where`` has `` at file:line`` of the user's line that raised the ``error``, if it is known; ``raised_by`` says who did.
     ``not_measured`` says why there are no ``costs`` although there is no ``error``.
     ``undecided`` says why it cannot be told whether it agrees; ``sometimes``, how many of its runs differ, if it diverges in
-    some alone. ``first_run`` has all that differs in its first run;
+    some alone. ``unlike_forward`` has lines that show that its recomputations compute other values than forward, if it diverges
+    for that alone, as plain's runs differ, too. ``first_run`` has all that differs in its first run;
     ``comparison`` what the verdict is about, which is less if it diverges and plain's runs differ, too.
     With a budget there is a ``choice``, or ``over_budget`` says why there is none, or ``budget_error`` has the error with the
     chosen regions; there is none of these if the implementation refuses or crashes with all regions.
@@ -52,6 +53,7 @@ class Result:
     where: str = ""
     undecided: str = ""
     sometimes: str = ""
+    unlike_forward: tuple[str, ...] = ()
     comparison: Comparison | None = None
     first_run: Comparison | None = None
     calls: int | None = None
@@ -202,6 +204,11 @@ def _told(one: Result, other_leaves: Sequence[str]) -> list[str]:
     lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
     if one.sometimes:
         lines.append(f"  the implementation itself is not deterministic: {one.sometimes}")
+    if one.unlike_forward:
+        lines.append(
+            "  plain's own runs differ, but not within one run: its recomputation computes other values than its forward"
+        )
+        lines += [f"  {line}" for line in one.unlike_forward]
     if one.raised_by == "cannot be told":
         lines.append(f"  {NOT_TOLD_APART}")
     if one.comparison is not None:

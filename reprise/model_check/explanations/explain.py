@@ -17,6 +17,8 @@ from reprise.model_check.run import Checkpoint, Run, Setting, run
 
 TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
+FROM_DATA = "aten.lift_fresh"  # by which torch.tensor begins
+OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
@@ -39,6 +41,11 @@ class Difference:
     lines: tuple[str, ...]
     changed: tuple[int, ...] = ()
 
+    @property
+    def is_of_values(self) -> bool:
+        """Whether the same operator ran, with other values; where another one ran, it may give the same in the end."""
+        return self.first is not None and self.second is not None and self.first.name == self.second.name
+
 
 def first_difference(
     one: Sequence[Operator], other: Sequence[Operator], runs: tuple[str, str] = IN_REGION, *, both_ended: bool
@@ -51,7 +58,7 @@ def first_difference(
         if (found := _difference(first, second, runs)) is None:
             continue
         told, changed = found
-        place = f"operator {number}, in module {second.module or first.module or 'unknown'}"
+        place = f"operator {number}, in module {_module(first, second, runs)}"
         where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
         return Difference(first, second, (f"{place}: {told}", *where), changed)
     if len(other) > len(one):
@@ -61,6 +68,13 @@ def first_difference(
         missing = one[len(other)]
         return Difference(missing, None, _alone(len(other), missing, runs[0]))
     return None
+
+
+def _module(first: Operator, second: Operator, runs: tuple[str, str]) -> str:
+    """The module in which an operator ran; both, if they are not the same."""
+    if first.module and second.module and first.module != second.module:
+        return f"{first.module} {runs[0]}, {second.module} {runs[1]}"
+    return second.module or first.module or "unknown"
 
 
 def _alone(number: int, operator: Operator, run: str) -> tuple[str, str]:
@@ -77,6 +91,10 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
     if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
         names = {i: other.origins[i] or one.origins[i] or f"its tensor {i}" for i in changed}
         at = changed[0]
+        if one.origins[at] and other.origins[at] and one.origins[at] != other.origins[at]:
+            return f"{one.name} reads {one.origins[at]} {runs[0]}, {other.origins[at]} {runs[1]}", ()
+        if one.name.startswith(FROM_DATA):
+            return f"a tensor that is made of data of Python or numpy has other values ({one.name})", changed
         if one.dtypes[at] != other.dtypes[at]:
             return f"{one.name} reads {names[at]} in {one.dtypes[at]} {runs[0]}, in {other.dtypes[at]} {runs[1]}", changed
         return f"{one.name} reads another value of {', '.join(dict.fromkeys(names.values()))}", changed
@@ -84,7 +102,8 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
     if one.made != other.made:
-        return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}", ()
+        own = OWN_GENERATOR if "generator" in one.name else ""
+        return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
     return None
 
 
@@ -125,6 +144,16 @@ def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: Run) -> t
     return tuple(_recomputations(setting, checkpoint, _names(plain), [one.key for one in plain.regions]))
 
 
+def explain_unlike_forward(setting: Setting, checkpoint: Checkpoint, plain: Run) -> tuple[str, ...]:
+    """Lines that show that a recomputation computes other values than its forward, in one run; none if none does.
+
+    Where another operator runs, the values may still be the same in the end, so that is not taken for a difference.
+    """
+    names = _names(plain)
+    recording, _ = record(setting, checkpoint, frozenset(names))
+    return tuple(_first_again(recording, names, [one for one in _differing(recording) if one[0].is_of_values]))
+
+
 def _names(plain: Run) -> Mapping[Key, str]:
     return {one.key: f"{one.name} ({one.line})" for one in plain.regions}
 
@@ -132,18 +161,11 @@ def _names(plain: Run) -> Mapping[Key, str]:
 def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
     """Where recomputations of one recorded step differ from forward, and which inputs of regions were changed in place."""
     recording, error = record(setting, checkpoint, frozenset(keys))
-    found = [
-        (difference, key, number)
-        for key, number in {**recording.runs, **recording.finished}
-        if number > 0 and (difference := _difference_again(recording, key, number))
-    ]
+    found = _differing(recording)
     ended_by = f"ended by {error}"
     is_again = any(number for _, number in {**recording.runs, **recording.finished})
     if found:
-        difference, key, number = min(found, key=lambda one: _time_of(recording, *one))
-        yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
-        yield from difference.lines
-        yield from _writers(recording, difference)
+        yield from _first_again(recording, names, found)
         if error:
             yield ended_by
         return
@@ -154,6 +176,24 @@ def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key
             yield SAME_AGAIN
         return
     yield SAME_AGAIN if is_again else NOTHING_AGAIN
+
+
+def _differing(recording: Recording) -> list[tuple[Difference, Key, int]]:
+    """Where each recomputation first differs from forward, with its region and its number."""
+    return [
+        (difference, key, number)
+        for key, number in {**recording.runs, **recording.finished}
+        if number > 0 and (difference := _difference_again(recording, key, number))
+    ]
+
+
+def _first_again(recording: Recording, names: Mapping[Key, str], found: Sequence[tuple[Difference, Key, int]]) -> Iterator[str]:
+    """Lines about the difference that came first; none if there is none."""
+    if found:
+        difference, key, number = min(found, key=lambda one: _time_of(recording, *one))
+        yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
+        yield from difference.lines
+        yield from _writers(recording, difference)
 
 
 def _difference_again(recording: Recording, key: Key, number: int) -> Difference | None:

@@ -60,6 +60,11 @@ def routed_by_turns(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.extra(x, torch.tensor([[0.0, 1.0] if self.turn else [1.0, 0.0]]).expand(4, 2))
 
 
+def picked(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.turn = not getattr(self, "turn", False)
+    return (self.linear if self.turn else self.extra.experts[0])(x)
+
+
 def dropped(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * (torch.rand(x.shape, generator=self.generator) > 0.5)
 
@@ -91,8 +96,12 @@ def branched(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 FAULTS: dict[str, tuple[Block, str]] = {
     "routing of experts whose ties flip": (routed, "aten.rand.generator gives another value"),
-    "routing of experts by turns": (routed_by_turns, "reads another value of its tensor 0"),
-    "dropout with a generator of its own": (dropped, "aten.rand.generator gives another value"),
+    "routing of experts by turns": (routed_by_turns, "a tensor that is made of data of Python or numpy has other values"),
+    "a layer that is picked": (picked, "aten.t.default reads parameter layers.1.linear.weight in forward, "),
+    "dropout with a generator of its own": (
+        dropped,
+        "a torch.Generator that it is given, whose state a recomputation does not",
+    ),
     "the same after dropout": (dropped_after_dropout, "aten.rand.generator gives another value"),
     "a buffer changed in place": (counted, "reads another value of buffer layers.1.count"),
     "a cache": (cached, "aten.cat.default reads 1 tensors in forward, 2 again"),
@@ -116,7 +125,8 @@ def test_the_operator_at_which_the_recomputation_parts_is_named(fault: str) -> N
     lines = explained(built(after, Experts)).explanation
     assert re.fullmatch(rf"smallest set of regions that shows it: layers\.1 \({HERE}:\d+\)", lines[0])
     assert re.fullmatch(rf"region layers\.1 \({HERE}:\d+\), recomputation 1:", lines[1])
-    assert re.match(r"operator \d+, in module layers\.1(\.extra)?: ", lines[2])
+    both = r"\.linear in forward, layers\.1\.extra\.experts\.0 again"
+    assert re.match(rf"operator \d+, in module layers\.1(\.extra|{both})?: ", lines[2])
     assert operator in lines[2]
     (in_forward, again) = (
         re.fullmatch(rf"  {run} at {__file__}:(\d+)", line) for run, line in zip(RUNS, lines[3:5], strict=True)
@@ -199,8 +209,27 @@ def test_an_operator_that_is_not_deterministic_is_named_in_its_region_and_betwee
     (result,) = report.results
     assert report.spread_explanation[0] == "two plain runs first differ in region layers.1:"
     assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation[1]
-    assert result.explanation[0].startswith("region layers.1 (")
-    assert "reprise_check.unsteady.default gives another value for the same inputs" in result.explanation[1]
+    assert (result.verdict, report.passes, result.explanation) == ("diverges", False, ())
+    assert result.unlike_forward[0].startswith("region layers.1 (")
+    assert "reprise_check.unsteady.default gives another value for the same inputs" in result.unlike_forward[1]
+    told = "plain's own runs differ, but not within one run: its recomputation computes other values than its forward"
+    assert f"torch-nonreentrant diverges\n  {told}" in str(report)
+
+
+def test_another_operator_in_a_recomputation_is_not_taken_for_other_values() -> None:
+    """A table that forward fills is not filled again; plain's runs differ by noise around the regions."""
+
+    def tabulated(self: Any, x: torch.Tensor) -> torch.Tensor:
+        if not self.kept:
+            self.kept.append(torch.ones(8))
+        return x * self.kept[0]
+
+    def made() -> Any:
+        model, x = built(tabulated)()
+        return model, x + NOISE.random()
+
+    (result,) = check(made, impl="torch-nonreentrant", steps=1).results
+    assert (result.verdict, result.unlike_forward) == ("cannot be told", ())
 
 
 def test_an_operator_that_is_not_deterministic_within_a_step_is_named_with_the_smallest_set_of_regions() -> None:
