@@ -71,6 +71,9 @@ def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subj
         raise NotAccepted(f"device is {device.type!r}, whose tensors have no values to compare")
     if device is not None:
         model.to(device)
+    if isinstance(second, torch.Tensor) and second.grad_fn is not None and second.dim() == 0:
+        told = "a scalar with a graph, which seems to be a loss that was computed"
+        raise NotAccepted(f"build() returned (model, {told}): return the function that computes it instead; {ACCEPTED}")
     if isinstance(second, torch.Tensor | tuple | list | Mapping):
         inputs = _moved(second, device)
         return Subject(model, lambda: mean_square(_called(model, inputs)), outside_leaves(model, inputs))

@@ -295,6 +295,11 @@ def chain(size: int = 1) -> nn.Module:
     return nn.Sequential(nn.Linear(1, size))
 
 
+def computed_loss(model: nn.Module) -> torch.Tensor:
+    loss: torch.Tensor = model(torch.ones(2, 1)).sum()
+    return loss
+
+
 class Inferring(nn.Sequential):
     """Computes without gradients."""
 
@@ -315,6 +320,7 @@ ONE = chain()
 WRONG = [
     (lambda: 1, "build() returned an object of type int"),
     (lambda: (chain(), 3), "build() returned (model, an object of type int)"),
+    (lambda: (chain(), computed_loss(chain())), "build() returned (model, a scalar with a graph, which seems to be a loss"),
     (lambda: (chain(), lambda _: 3), "loss(model) returned an object of type int"),
     (lambda: (chain(2), lambda model: model(torch.ones(1))), "of shape (2,)"),
     (lambda: (ONE, torch.ones(1)), "build() returned the same model again"),
