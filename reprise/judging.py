@@ -228,7 +228,7 @@ def cases(*, write: Flag = False) -> None:
     Args:
         write: Measure first how often each fault shows, which takes minutes: mutants, and published verdicts.
     """
-    from conformance.mutants import found_faults
+    from conformance.coverage import found_faults
 
     if write:
         found_faults.write(_say)

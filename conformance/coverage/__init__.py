@@ -1,1 +1,1 @@
-"""Which features and which pairs of features the drawn programs of each law have."""
+"""What the programs of each law cover: features, pairs of features, and how often known faults show."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from conformance.coverage import found_faults
+from conformance.coverage.found_faults import EVERY_CASE, of_mutants, of_rows, rarest
 from conformance.judging.case_numbers import KnownFaults
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import all_laws
-from conformance.mutants import found_faults
-from conformance.mutants.found_faults import EVERY_CASE, of_mutants, of_rows, rarest
 from conformance.mutants.mutant import Mutant, mutants
 from impls import get
 
