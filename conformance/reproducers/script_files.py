@@ -152,11 +152,16 @@ def reduce_scripts(rows: Sequence[Row], *, every_fault: bool, directory: Path | 
 
     With ``every_fault``, scripts of refusals are run, too; standard error names scripts that show nothing or stay long.
     """
-    tasks = {_key(row): _task(row, directory) for row in reducible(rows, every_fault=every_fault)}
-    tasks = {key: task for key, task in tasks.items() if task.script != task.earlier}
+    tasks = due(rows, every_fault=every_fault, directory=directory)
     tasks |= {_key(row): Task(row["program"]) for row in rows if every_fault and _is_refusal(row)}
     reduced = _reduce(tasks)
     return [{**row, "program": reduced.get(_key(row), row["program"])} for row in rows]
+
+
+def due(rows: Iterable[Row], *, every_fault: bool, directory: Path | None) -> dict[tuple[str, str], Task]:
+    """The tasks of reducing scripts, without those of scripts that the directory has already."""
+    tasks = {_key(row): _task(row, directory) for row in reducible(rows, every_fault=every_fault)}
+    return {key: task for key, task in tasks.items() if task.script != task.earlier}
 
 
 def _key(row: Row) -> tuple[str, str]:

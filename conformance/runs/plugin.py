@@ -279,7 +279,7 @@ def _completed(
     reporter: pytest.TerminalReporter, path: Path, header: Mapping[str, Any], rows: list[Row], *, published: bool
 ) -> list[Row]:
     """The rows with scripts made as small as possible; if they are published, sections and page are made again."""
-    if count := len(script_files.reducible(rows, every_fault=published)):
+    if count := len(script_files.due(rows, every_fault=published, directory=script_files.directory_of(path))):
         scripts = "script" if count == 1 else "scripts"
         _announce(reporter, f"making {count} {scripts} small, some seconds each; Ctrl-C skips this")
     rows = script_files.complete(path, header, rows, published=published)
