@@ -206,7 +206,7 @@ def _told(one: Result, other_leaves: Sequence[str]) -> list[str]:
         lines.append(f"  the implementation itself is not deterministic: {one.sometimes}")
     if one.unlike_forward:
         lines.append(
-            "  plain's own runs differ, but not within one run: its recomputation computes other values than its forward"
+            "  plain's runs differ from each other, but here a recomputation computes other values than its own forward"
         )
         lines += [f"  {line}" for line in one.unlike_forward]
     if one.raised_by == "cannot be told":

@@ -212,7 +212,7 @@ def test_an_operator_that_is_not_deterministic_is_named_in_its_region_and_betwee
     assert (result.verdict, report.passes, result.explanation) == ("diverges", False, ())
     assert result.unlike_forward[0].startswith("region layers.1 (")
     assert "reprise_check.unsteady.default gives another value for the same inputs" in result.unlike_forward[1]
-    told = "plain's own runs differ, but not within one run: its recomputation computes other values than its forward"
+    told = "plain's runs differ from each other, but here a recomputation computes other values than its own forward"
     assert f"torch-nonreentrant diverges\n  {told}" in str(report)
 
 
