@@ -220,7 +220,7 @@ def features(*, profile: Profile = "quick", seed: Seed = 0, write: Flag = False,
 
 
 def cases(*, write: Flag = False) -> None:
-    """Show how many programs of each law the profiles quick and default try, and why.
+    """Show how many programs of each law quick and default runs try.
 
     There are as many as find again the rarest fault that the law has found so far, as far as the profile allows. The other
     profiles do not ask for known faults.

@@ -20,7 +20,7 @@ def report(
     write: Flag = False,
     check: Flag = False,
 ) -> int:
-    """Show an implementation's failures, or update the generated sections of README and docs.
+    """Show failures, or update the generated sections of README and docs.
 
     Each failure comes with its reason and script.
 
