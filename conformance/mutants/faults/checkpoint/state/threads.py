@@ -15,11 +15,15 @@ from conformance.mutants.mutant import Copy, mutant
 
 
 def _refuse_to_wait(copy: Copy) -> None:
-    """Raise an error where a thread would wait until another one has recomputed a region."""
+    """Raise an error where a thread would wait until another one has recomputed a region.
+
+    A region is held a little longer, so that threads meet on a busy machine, too.
+    """
 
     def sleep(_: float) -> NoReturn:
         raise RuntimeError("another thread recomputes this region")
 
+    copy.call_before("state.advisory_locks", "release", lambda what: time.sleep(0.03))
     copy.replace("state.advisory_locks", "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep), only_here=True)
 
 
