@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import shlex
 import sys
 from collections.abc import Iterable
@@ -24,6 +25,19 @@ def did_you_mean(given: str, there: Iterable[str]) -> str:
     """What to add to a message about an unknown name: the nearest one; "" if none is near."""
     nearest = difflib.get_close_matches(given, list(there), 1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def implementation_hint(name: str) -> str:
+    """What to add to a message about an implementation that is not found: the nearest name, or what to write for a path."""
+    import impls  # which imports torch, and no reader of an option needs it
+
+    path, colon, attribute = name.partition(":")
+    if path.endswith(".py") or "/" in path:
+        directory, module = os.path.split(path.removesuffix(".py"))
+        start = f"PYTHONPATH={directory} " if directory else ""
+        return f". It is a path; accepted is a module: {start}--impl {module}:{attribute or 'checkpoint'}"
+    there = [*impls.names(), *impls.COMPILED, *impls.PEERS, *impls.installed()]
+    return "" if colon or name in there else did_you_mean(name, there)
 
 
 def command(*arguments: object) -> str:

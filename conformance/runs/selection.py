@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -22,7 +21,7 @@ from conformance.judging.smoke_check import smoke
 from conformance.reports.proposed_declaration import Row, declaration, written
 from conformance.reports.ranking import ROUNDED
 from conformance.rows import torch_releases
-from conformance.rows.option_values import did_you_mean
+from conformance.rows.option_values import implementation_hint
 from conformance.rows.results_file import is_unexpected, is_untested
 from conformance.runs.interrupts import start_fork_server
 from conformance.simulated_device.device import second
@@ -116,18 +115,7 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
         sought = SOUGHT if isinstance(error.__cause__, ModuleNotFoundError) else ""
-        raise ValueError(f"--impl: {error}{sought}{_where(setting.name)}{_hint(setting.name)}") from error
-
-
-def _hint(name: str) -> str:
-    """A suggestion for an unknown name, or what to write for a path; "" if there is none."""
-    path, colon, attribute = name.partition(":")
-    if path.endswith(".py") or "/" in path:
-        directory, module = os.path.split(path.removesuffix(".py"))
-        start = f"PYTHONPATH={directory} " if directory else ""
-        return f". It is a path; accepted is a module: {start}--impl {module}:{attribute or 'checkpoint'}"
-    there = [*impls.names(), *impls.COMPILED, *impls.PEERS, *impls.installed()]
-    return "" if colon or name in there else did_you_mean(name, there)
+        raise ValueError(f"--impl: {error}{sought}{_where(setting.name)}{implementation_hint(setting.name)}") from error
 
 
 def _where(name: str) -> str:
@@ -232,7 +220,7 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     try:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
-        raise ValueError(f"--like: {error}{_hint(options.like)}") from error
+        raise ValueError(f"--like: {error}{implementation_hint(options.like)}") from error
     profile, memory = _profile(options), options.memory_limit or Setting.memory
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]

@@ -63,7 +63,7 @@ def check(
         raise InvalidArgument(f"steps is {steps}; it must be 1 or more")
     chosen = [impl] if isinstance(impl, str | Implementation) else list(impl)
     with _arguments():
-        found = [one if isinstance(one, Implementation) else impls.find(one) for one in chosen]
+        found = [one if isinstance(one, Implementation) else _found(one) for one in chosen]
         if budget is not None:
             parse_budget(budget, 1)
             require_scipy()
@@ -86,14 +86,25 @@ def assert_equals_plain(
     regions: str | Sequence[str] = (),
     device: str | torch.device | None = None,
     steps: int = 2,
+    explain: bool = False,
 ) -> None:
     """Raise AssertionError with the report if an implementation diverges, refuses or crashes; arguments as in ``check``.
 
     If it cannot be told whether it agrees, this raises too, unless plain's own runs differ: let ``build`` be deterministic.
     """
-    report = check(build, impl=impl, regions=regions, device=device, steps=steps)
+    report = check(build, impl=impl, regions=regions, device=device, steps=steps, explain=explain)
     if not report.passes:
         raise AssertionError(f"checkpointing changes the step\n{report}")
+
+
+def _found(name: str) -> Implementation:
+    """The implementation of that name. Raises ValueError with what may have been meant."""
+    try:
+        return impls.find(name)
+    except ValueError as error:
+        from conformance.rows.option_values import implementation_hint  # the suite is not needed for a check
+
+        raise ValueError(f"{error}{implementation_hint(name)}") from error
 
 
 @contextmanager

@@ -289,6 +289,8 @@ INVALID = [
     ([f"{HERE}:needs_no_gradient", "--regions", "0"], "no parameter of the model requires grad"),
     ([f"{HERE}:detached", "--regions", "0"], "loss(model) does not require grad"),
     ([f"{HERE}:build", "--impl", "no-such-one"], "no-such-one"),
+    ([f"{HERE}:build", "--impl", "nestd"], "; did you mean 'nested'?"),
+    ([f"{HERE}:build", "--impl", "own/mine.py:checkpoint"], "accepted is a module: PYTHONPATH=own --impl mine:checkpoint"),
     ([f"{HERE}:build", "--impl", "offload"], "which is no checkpoint"),
     ([f"{HERE}:build", "--steps", "0"], "steps is 0; it must be 1 or more"),
     ([f"{HERE}:build", "--steps", "x"], "invalid int value: 'x'"),
@@ -360,6 +362,15 @@ def test_the_assertion_serves_a_users_own_tests(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in ran.stdout
     assert "AssertionError: checkpointing changes the step" in ran.stdout
     assert "buffers are updated again by the recomputation, in: layers.1.extra" in ran.stdout
+
+
+def test_the_assertion_has_the_explanation_if_it_is_asked_for() -> None:
+    with pytest.raises(AssertionError) as without:
+        reprise.assert_equals_plain(built_with_batch_norm, impl="nested", steps=1)
+    with pytest.raises(AssertionError) as explained:
+        reprise.assert_equals_plain(built_with_batch_norm, impl="nested", steps=1, explain=True)
+    told = "reads another value of buffer layers.1.extra.num_batches_tracked"
+    assert (told in str(without.value), told in str(explained.value)) == (False, True)
 
 
 def test_what_a_user_imports_is_there() -> None:
