@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -48,8 +52,16 @@ def _parser() -> _Parser:
 def main(arguments: Sequence[str]) -> int:
     """Check a model. The status is 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package.
 
-    Bad input is a budget that is not kept, too, after a report.
+    Bad input is a budget that is not kept, too, after a report. The status is 130 after an interrupt.
     """
+    try:
+        return _status(arguments)
+    except KeyboardInterrupt:
+        print("reprise check: interrupted; nothing is written", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _status(arguments: Sequence[str]) -> int:
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
@@ -70,9 +82,12 @@ def _unwritable(path: Path) -> str:
 
 
 def _report_or_status(options: argparse.Namespace) -> Report | int:
-    """The report, or the status if there is none, which is told."""
+    """The report, or the status if there is none, which is told. Raises KeyboardInterrupt after an interrupt."""
     try:
-        return _report(options)
+        with _interrupts() as interrupts:
+            return _report(options, interrupts)
+    except _BadInput as error:
+        return _invalid(str(error))
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             return _failed()
@@ -80,19 +95,54 @@ def _report_or_status(options: argparse.Namespace) -> Report | int:
         return _invalid(told)
     except SystemExit as end:
         return _invalid(f"a module ended the process as it was imported, with status {end.code}; nothing was checked")
-    except KeyboardInterrupt:
-        print("reprise check: interrupted; nothing is written", file=sys.stderr)
-        return INTERRUPTED
     except Exception:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
         return _failed()
 
 
-def _report(options: argparse.Namespace) -> Report | int:
-    """The report, or the status after bad input. Imports torch, which may be interrupted."""
+class _BadInput(Exception):
+    """What the user gave is not accepted, in one line."""
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """A list that gets an element by each interrupt inside; if it has any at the end, KeyboardInterrupt is raised.
+
+    Code that runs inside may catch the first: torch, as it is imported, goes on with half of numpy. What becomes of the
+    check then, an error or a report, is no result.
+    """
+    interrupts: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    is_ours = threading.current_thread() is threading.main_thread()
+    if is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupts
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        _raise_if(interrupts)
+
+
+def _raise_if(interrupts: list[int]) -> None:
+    if interrupts:
+        raise KeyboardInterrupt from None
+
+
+def _report(options: argparse.Namespace, interrupts: list[int]) -> Report:
+    """The report. Raises _BadInput, and KeyboardInterrupt soon after an interrupt that torch or numpy caught."""
     from reprise.model_check.builder import load_build
     from reprise.model_check.checking import DEFAULT, check
     from reprise.model_check.errors import BAD_INPUT
 
+    def tell(told: str) -> None:
+        _raise_if(interrupts)
+        print(f"... {told}", file=sys.stderr, flush=True)
+
+    _raise_if(interrupts)
     try:
         return check(
             load_build(options.build),
@@ -102,10 +152,10 @@ def _report(options: argparse.Namespace) -> Report | int:
             steps=options.steps,
             explain=options.explain,
             budget=options.budget,
-            progress=lambda told: print(f"... {told}", file=sys.stderr, flush=True),
+            progress=tell,
         )
     except BAD_INPUT as error:
-        return _invalid(" ".join(line for part in str(error).splitlines() if (line := part.strip())))
+        raise _BadInput(" ".join(line for part in str(error).splitlines() if (line := part.strip()))) from error
 
 
 def _written(report: Report, path: Path | None) -> int:

@@ -64,9 +64,10 @@ class Ended(Exception):
 class PlainFails(ValueError):
     """The model fails without checkpointing, so there is nothing to compare with."""
 
-    def __init__(self, error: BaseException, *, watched: bool) -> None:
+    def __init__(self, error: BaseException, part: str, *, watched: bool) -> None:
+        where = f", in {part}" if part else ""
         while_watched = " while it is measured" if watched else ""
-        super().__init__(f"the model fails without checkpointing{while_watched}{place(error)}: {told(error)}")
+        super().__init__(f"the model fails without checkpointing{where}{while_watched}{place(error)}: {told(error)}")
 
 
 BAD_INPUT = InvalidArgument, BuildFails, NotAccepted, regions.NoRegions, PlainFails  # these say nothing of an implementation

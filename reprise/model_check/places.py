@@ -24,7 +24,8 @@ from reprise.model_check import regions
 from reprise.model_check.errors import BuildFails
 from reprise.model_check.metering import Observations, hash_of_numpy_state
 from reprise.model_check.process_state import finish
-from reprise.model_check.reachable.walk import Known, Walk
+from reprise.model_check.reachable.snapshots import reached
+from reprise.model_check.reachable.walk import Known
 from reprise.model_check.regions import Key, RegionRun, current_run
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 
@@ -119,9 +120,7 @@ class _Trace:
         """Caches that the running region reaches: which object each is, and how often or how far it was filled."""
         if one is None:
             return {}
-        walk = Walk(self.known)
-        walk.value(one.function, one.region.name, 0)
-        found = {path: value for path, value in walk.found.items() if path in self.filled}
+        found = {path: value for path, value in reached(self.known, one).items() if path in self.filled}
         return {path: (id(one), one._version if isinstance(one, torch.Tensor) else len(one)) for path, one in found.items()}
 
     def _is_of_user(self, frame: FrameType) -> bool:

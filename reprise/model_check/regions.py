@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -162,10 +162,23 @@ class RegionLog:
             return self.names.get(id(function), type(function).__name__)
         if id(function) in self.forwards:  # an attribute of the module
             return self.forwards[id(function)]
+        if (segment := _segment(function)) is not None:
+            return self._name_of_segment(*segment)
         owner, method = self.names.get(id(getattr(function, "__self__", None))), getattr(function, "__name__", "")
         if owner is None:
-            return str(getattr(function, "__qualname__", type(function).__name__))
+            name = "__name__" if inspect.isbuiltin(function) else "__qualname__"  # which is _VariableFunctionsClass.sin
+            return str(getattr(function, name, type(function).__name__))
         return owner if method in _CALLS else f"{owner}.{method}"
+
+    def _name_of_segment(self, number: int, functions: Sequence[Any]) -> str:
+        """Of a segment of ``checkpoint_sequential``: its module's name, or its number and what is first and last in it."""
+        first, last = (self._name(one) for one in (functions[0], functions[-1]))
+        if len(functions) == 1 and isinstance(functions[0], nn.Module):
+            return first
+        told = f"segment {number} ({first}" + (f" to {last})" if len(functions) > 1 else ")")
+        if all(isinstance(one, nn.Module) for one in functions):
+            return told
+        return f"{told} at {Path(user_line()).name}"  # functions may have the same names in other calls
 
     @contextmanager
     def _running(
@@ -193,7 +206,18 @@ OPTIONS_DEFAULTS: Mapping[str, Any] = {
     "preserve_rng_state": True,
 }
 _CALLS = "forward", "__call__", nn.Module.__call__.__name__  # methods that run a whole module
+_SEGMENT = "checkpoint_sequential.<locals>.run_function.<locals>.forward"  # the function of a segment of PyTorch's
 UNKNOWN = "unknown"  # a line where no frame is the user's, as of a model that consists of PyTorch's modules
+
+
+def _segment(function: Any) -> tuple[int, Sequence[Any]] | None:
+    """The number, from 1 on, and the functions of a segment of PyTorch's ``checkpoint_sequential``; None if it is none."""
+    code = getattr(function, "__code__", None)
+    if code is None or (code.co_filename, code.co_qualname) != (torch.utils.checkpoint.__file__, _SEGMENT):
+        return None
+    found = inspect.getclosurevars(function).nonlocals
+    start, end = found["start"], found["end"]
+    return start // (end - start + 1) + 1, [found["functions"][place] for place in range(start, end + 1)]
 
 
 def _no_contexts() -> tuple[AbstractContextManager[None], None]:

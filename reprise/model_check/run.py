@@ -105,6 +105,20 @@ class Run(FirstStep):
     sources: frozenset[str]
 
 
+@dataclass
+class _Progress:
+    """Where a run is: the part of which step, such as ``backward of step 2``; "" outside of the model's code."""
+
+    part: str = ""
+
+    @contextmanager
+    def during(self, part: str) -> Iterator[None]:
+        """The part is this one inside, and stays so if an error ends it."""
+        self.part = part
+        yield
+        self.part = ""
+
+
 def copies(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
     """Copies of these tensors on the CPU, in the same layout; entries that are None or not initialized are left out."""
     return {name: _copy(name, one) for name, one in tensors.items() if one is not None and not is_lazy(one)}
@@ -131,8 +145,9 @@ def run(
     Raises BuildFails, NotAccepted and NoRegions, all of which are about ``build``. For other errors it raises PlainFails in a
     plain run, else the error itself, or Ended for one that is no Exception.
     """
+    progress = _Progress()
     try:
-        return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
+        return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe, progress)
     except (BuildFails, NotAccepted, NoRegions, *INTERRUPTS):
         raise
     except (NoLoss, NotCopied) as error:
@@ -141,19 +156,20 @@ def run(
         raise NotAccepted(f"{error}; {ACCEPTED}" if isinstance(error, NoLoss) else str(error)) from error
     except BaseException as error:
         if checkpoint is None:
-            raise PlainFails(error, watched=probe is not None) from error
+            raise PlainFails(error, progress.part, watched=probe is not None) from error
         if isinstance(error, Exception):
             raise
         raise Ended(error) from None
 
 
-def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None) -> Run:
+def _run(
+    setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None, at: _Progress
+) -> Run:
     with preserved(), torch.enable_grad():
         seed_all(setting.seed)
         subject = build_subject(setting.build, setting.device)
         model = subject.model
-        tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        initial = copies(tensors)
+        initial = copies(tensors := {**dict(model.named_parameters()), **dict(model.named_buffers())})
         trainable = [one for one in model.parameters() if one.requires_grad]
         if not trainable:
             raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
@@ -169,11 +185,11 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
             _without_gradients(subject.outside),
             redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log,
         ):
-            for _ in range(steps):
+            for number in range(1, steps + 1):
                 optimizer.zero_grad()
                 _clear_gradients(subject.outside)
                 observer = probe if first is None else None
-                loss, time_taken = _step(subject, log, observer)
+                loss, time_taken = _step(subject, log, observer, at, number)
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
                 if first is None:
@@ -181,7 +197,8 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 else:
                     later.append(StepEnd.of(subject, stacks))
                 del loss
-                optimizer.step()
+                with at.during(f"SGD's update of step {number}"):
+                    optimizer.step()
             assert first is not None
             return Run(
                 **vars(first),
@@ -244,17 +261,21 @@ def _clear_gradients(leaves: Tensors) -> None:
         one.grad = None
 
 
-def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
+def _step(
+    subject: Subject, log: RegionLog, probe: Probe | None, progress: _Progress, number: int
+) -> tuple[torch.Tensor, float]:
     """Run forward and backward. Returns the loss, and the seconds."""
     log.begin_step()
     with probe.mode(subject.model) if probe else nullcontext():
         start = now(subject.model)
-        loss = subject.loss()
+        with progress.during(f"forward of step {number}"):
+            loss = subject.loss()
         if probe:
             probe.after_forward(subject.model, log)
         if not loss.requires_grad and log.checkpoint is None:
             raise NotAccepted("loss(model) does not require grad: there is no gradient to compare")
-        loss.backward()
+        with progress.during(f"backward of step {number}"):
+            loss.backward()
         seconds = now(subject.model) - start
     return loss, seconds
 

@@ -36,13 +36,18 @@ Snapshot = Mapping[str, State]
 
 
 def snapshot(known: Known, one: RegionRun) -> Snapshot:
-    """What a region's function reaches now, by the path to it."""
+    """What a region's function and its arguments reach now, by the path to it."""
+    return {path: _state(value) for path, value in reached(known, one).items()}
+
+
+def reached(known: Known, one: RegionRun) -> Mapping[str, Any]:
+    """Tensors and containers that a region's function and its arguments reach, by the path to them."""
     walk = Walk(known)
     walk.value(one.function, one.region.name, 0)
     for name, value in named(*one.arguments):
         if not isinstance(value, torch.Tensor):
             walk.value(value, f"{one.region.name}({name})", 0)
-    return {path: _state(value) for path, value in walk.found.items()}
+    return walk.found
 
 
 def _state(value: Any) -> State:

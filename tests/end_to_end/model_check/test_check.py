@@ -374,7 +374,7 @@ def test_an_error_of_the_model_is_told_with_its_line() -> None:
         raise KeyError("mine")
 
     line = fails.__code__.co_firstlineno + 1
-    with pytest.raises(ValueError, match=rf"the model fails without checkpointing at .*test_check\.py:{line}: KeyError"):
+    with pytest.raises(ValueError, match=rf"without checkpointing, in forward of step 1 at .*test_check\.py:{line}: KeyError"):
         check(built(fails), impl="nested")
 
 

@@ -246,7 +246,8 @@ def test_an_error_of_the_model_while_a_budget_is_measured_is_told_with_its_line(
     told = capsys.readouterr().err.splitlines()[-1]
     line = FailsWhenTraced.forward.__code__.co_firstlineno + 2
     assert told == (
-        f"reprise check: the model fails without checkpointing while it is measured at {__file__}:{line}: KeyError: 'mine'"
+        "reprise check: the model fails without checkpointing, in forward of step 1 while it is measured "
+        f"at {__file__}:{line}: KeyError: 'mine'"
     )
     assert (random_streams(), TARGET.__code__, torch.is_grad_enabled()) == before
 

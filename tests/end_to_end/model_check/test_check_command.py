@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,50 @@ def test_an_interrupt_while_torch_is_imported_is_told_in_a_line(tmp_path: Path) 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (130, "reprise check: interrupted; nothing is written\n")
+
+
+CATCHES = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        pass
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.mark.parametrize("after", ["", "raise RuntimeError('half imported')", "raise SystemExit(4)", "def f(): return 1"])
+@pytest.mark.parametrize("module", ["numpy", "m"])
+def test_an_interrupt_that_a_module_catches_as_it_is_imported_is_told_all_the_same(
+    module: str, after: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{module}.py").write_text(CATCHES + after)
+    command = [sys.executable, "-m", "reprise", "check", "m:f"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (130, "reprise check: interrupted; nothing is written")
+    assert "Traceback" not in ran.stderr
+
+
+def test_an_interrupt_within_code_that_c_runs_has_the_same_status(tmp_path: Path) -> None:
+    """Python would end the process by a signal then."""
+    (tmp_path / "torch.py").write_text("exec(compile('raise KeyboardInterrupt', 'x', 'exec'))")
+    (tmp_path / "m.py").write_text("import ctypes\nctypes.pythonapi.PyRun_SimpleString(b'raise KeyboardInterrupt')")
+    command = [
+        sys.executable,
+        "-c",
+        "import m, sys; sys.argv[1:] = ['check', 'm:f']; from reprise.__main__ import main; sys.exit(main())",
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 130
+
+
+def test_the_handler_of_interrupts_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["no_such_module:build"]) == 2
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_check(capsys: pytest.CaptureFixture[str]) -> None:

@@ -289,7 +289,8 @@ def test_plain_runs_that_fail_as_they_are_recorded_are_not_called_the_same() -> 
     line = noisy_unless_recorded.__code__.co_firstlineno + 2
     assert told == (
         "where plain runs first differ cannot be told: 8 of 8 that were recorded failed, and were the same until then: "
-        f"the model fails without checkpointing while it is measured at {__file__}:{line}: KeyError: 'not under a mode'"
+        "the model fails without checkpointing, in forward of step 1 while it is measured "
+        f"at {__file__}:{line}: KeyError: 'not under a mode'"
     )
 
 

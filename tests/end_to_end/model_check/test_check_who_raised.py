@@ -118,7 +118,7 @@ def test_a_model_that_ends_a_plain_step_is_told_with_its_line() -> None:
         raise Stop
 
     line = ends.__code__.co_firstlineno + 1
-    with pytest.raises(PlainFails, match=rf"fails without checkpointing at .*test_check_who_raised\.py:{line}: Stop"):
+    with pytest.raises(PlainFails, match=rf"in forward of step 1 at .*test_check_who_raised\.py:{line}: Stop"):
         check(built(ends), impl="nested")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from impls import Implementation
 from reprise.model_check import places
@@ -66,6 +67,77 @@ PLANTED: list[tuple[str, Block]] = [
     ("cache", appending),
     ("cache", adding),
 ]
+
+
+class Filling(nn.Module):
+    """Fills the cache that it is passed."""
+
+    def __init__(self, fill: Callable[[Any, torch.Tensor], torch.Tensor], name: str | None, cache: Callable[[], Any]) -> None:
+        super().__init__()
+        self.first, self.layer, self.cache, self.name = nn.Linear(8, 8), Passed(fill), cache, name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = {} if self.name is None else {self.name: self.cache()}
+        args = (self.cache(),) if self.name is None else ()
+        return checkpoint(self.layer, self.first(x), *args, use_reentrant=False, **given)
+
+
+class Passed(nn.Module):
+    """Calls a function with its cache."""
+
+    def __init__(self, fill: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.fill = fill
+
+    def forward(self, x: torch.Tensor, cache: Any) -> torch.Tensor:
+        return self.fill(cache, x.sin()).exp()
+
+
+class Kept:
+    """A cache with a list, as of transformers."""
+
+    def __init__(self) -> None:
+        self.keys: list[torch.Tensor] = []
+
+
+def appending_to_it(cache: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    cache.append(y.detach())  # the line
+    return y * len(cache)
+
+
+def putting_into_it(cache: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    cache["sum"] = y.detach() + cache.get("sum", 0)  # the line
+    return y * cache["sum"]
+
+
+def appending_to_its_keys(cache: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    cache.keys.append(y.detach())  # the line
+    return y * len(cache.keys)
+
+
+PASSED = {
+    "a list": (appending_to_it, None, list, "layer(argument 1)"),
+    "a list by its name": (appending_to_it, "cache", list, "layer(cache)"),
+    "a dict": (putting_into_it, None, dict, "layer(argument 1)"),
+    "a dict by its name": (putting_into_it, "cache", dict, "layer(cache)"),
+    "an object with a list": (appending_to_its_keys, None, Kept, "layer(argument 1).keys"),
+}
+
+
+@pytest.mark.parametrize("passed", PASSED)
+def test_the_line_that_fills_a_cache_that_is_an_argument_is_named(passed: str) -> None:
+    fill, name, cache, place = PASSED[passed]
+
+    def made() -> Any:
+        return Filling(fill, name, cache), torch.randn(4, 8)
+
+    (result,) = check(made, impl="torch-nonreentrant", steps=1, explain=True).results
+    found = [one for warned in result.warnings if warned.kind == "cache" for one in warned.places]
+    assert found
+    assert all(one.startswith(place) and one.endswith(f"({line_of(fill)})") for one in found)
 
 
 def line_of(function: Callable[..., Any]) -> str:

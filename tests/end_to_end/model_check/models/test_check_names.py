@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from reprise.model_check.checking import check
 from tests.support.checked_models import built
@@ -51,3 +53,47 @@ def test_a_module_with_a_forward_of_its_own_is_named_as_others_are(own: Any) -> 
 def test_a_forward_that_a_glob_names_too_has_its_modules_name() -> None:
     report = check(built(call=passing_forward), regions="layers.*", impl="nested", steps=1)
     assert report.regions == tuple(f"layers.{number}" for number in (0, 0, 1, 1, 2, 2))
+
+
+class Sequential(nn.Module):
+    """Layers in segments, and functions of which some are no modules."""
+
+    def __init__(self, segments: int, *functions: Any) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+        self.segments, self.functions = segments, functions
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = checkpoint_sequential(self.layers, self.segments, x, use_reentrant=False)
+        if not self.functions:
+            return x
+        functions = [*self.functions, self.layers[0], torch.exp]
+        return checkpoint_sequential(functions, 2, x, use_reentrant=False)
+
+
+def test_segments_of_a_sequential_are_told_apart() -> None:
+    report = check(lambda: (Sequential(2), torch.randn(2, 4)), impl="nested", steps=1)
+    assert report.regions == ("segment 1 (layers.0 to layers.1)",)  # the last one is not checkpointed
+    report = check(lambda: (Sequential(4), torch.randn(2, 4)), impl="nested", steps=1)
+    assert report.regions == ("layers.0", "layers.1", "layers.2")
+
+
+def test_segments_of_functions_have_the_line_of_their_call() -> None:
+    functions = torch.sin, torch.cos
+    report = check(lambda: (Sequential(2, *functions), torch.randn(2, 4)), impl="nested", steps=1)
+    at = rf"{re.escape(Path(__file__).name)}:{Sequential.forward.__code__.co_firstlineno + 5}"
+    first, second = report.regions
+    assert first == "segment 1 (layers.0 to layers.1)"
+    assert re.fullmatch(rf"segment 1 \(sin to cos\) at {at}", second)
+
+
+def test_which_segment_diverges_is_told() -> None:
+    def made() -> Any:
+        model = Sequential(4)
+        model.layers[2] = nn.BatchNorm1d(4)
+        model.layers.append(nn.Tanh())
+        return model, torch.randn(2, 4)
+
+    (result,) = check(made, impl="nested", steps=1, explain=True).results
+    assert result.verdict == "diverges"
+    assert result.explanation[0].startswith("smallest set of regions that shows it: layers.2 (")
