@@ -33,7 +33,7 @@ from reprise.model_check.metering import Observations, measure
 from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
 from reprise.model_check.remedies import warned_of
-from reprise.model_check.report import NOT_TOLD_APART, Report, Result, Verdict
+from reprise.model_check.report import NOT_TOLD_APART, Report, Result
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
@@ -203,7 +203,7 @@ class _Check:
             gc.collect()
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
-            unlike = self._unlike_forward(one, judged.verdict, plain)
+            unlike = explain_unlike_forward(self.setting, one.checkpoint, plain, judged.verdict)
             result = Result(
                 one.name,
                 "diverges" if unlike else judged.verdict,
@@ -216,19 +216,6 @@ class _Check:
                 recomputations=seen.recomputations,
             )
         return result
-
-    def _unlike_forward(self, one: Implementation, verdict: Verdict, plain: PlainRuns) -> tuple[str, ...]:
-        """How recomputations differ from their own forward, where a comparison with plain's runs cannot tell.
-
-        If these differ by rounding alone, as with operators that add in any order, a recomputation may do so, too.
-        """
-        if verdict != UNDECIDED or plain.spread.agrees or plain.spread.is_rounding:
-            return ()
-        self.tell(f"{one.name}, recorded, since plain's runs differ")
-        try:
-            return explain_unlike_forward(self.setting, one.checkpoint, plain.first)
-        except MeteringFails:
-            return ()
 
     def _metered(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
         """What a metered step adds to a result: costs, or why there are none, and warnings."""

@@ -18,6 +18,7 @@ from reprise.model_check.plain_runs import RUNS, SPREAD, UNDECIDED
 
 Verdict = Literal["agrees", "refuses", "diverges", "crashes", "cannot be told"]  # "hangs" is not detected: nothing ends a run
 NOT_TOLD_APART = "whether the implementation or the model raised this cannot be told: their code lies together"
+UNLIKE_FORWARD = "plain's runs differ from each other, but here a recomputation computes other values than its own forward"
 _ERROR_LINES = 4  # of an error at most, in text
 _SHOWN = 3  # names at most, in text; JSON has all
 
@@ -205,9 +206,7 @@ def _told(one: Result, other_leaves: Sequence[str]) -> list[str]:
     if one.sometimes:
         lines.append(f"  the implementation itself is not deterministic: {one.sometimes}")
     if one.unlike_forward:
-        lines.append(
-            "  plain's runs differ from each other, but here a recomputation computes other values than its own forward"
-        )
+        lines.append(f"  {UNLIKE_FORWARD}")
         lines += [f"  {line}" for line in one.unlike_forward]
     if one.raised_by == "cannot be told":
         lines.append(f"  {NOT_TOLD_APART}")
@@ -242,6 +241,8 @@ def _choice(choice: Choice, regions: int) -> list[str]:
     ]
     if choice.verdict == UNDECIDED:
         lines.append("    whether steps with these regions checkpointed are plain's cannot be told")
+    elif choice.unlike_forward:
+        lines += [f"    {UNLIKE_FORWARD}", *(f"    {line}" for line in choice.unlike_forward)]
     elif not choice.agrees:
         lines.append("    steps with these regions checkpointed are not plain's")
     if choice.globs:

@@ -18,6 +18,7 @@ from impls import Implementation
 from reprise.model_check.budgets.integer_program import fastest, least
 from reprise.model_check.budgets.memory_model import Moment, freed_with, moments_of, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
+from reprise.model_check.explanations.explain import explain_unlike_forward
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.plain_runs import JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key, RegionRun, Watch
@@ -47,6 +48,7 @@ class Choice:
 
     Bytes are peaks. ``verdict`` compares steps with this choice to plain ones. FLOPs, and times as ratios to plain's, are those
     of a step with this choice, and of one with all regions checkpointed that are chosen from: outermost ones, none inside them.
+    ``unlike_forward`` has lines as that of a ``Result``.
     """
 
     budget: int
@@ -59,6 +61,7 @@ class Choice:
     flops_of_all: int
     time_ratio: float
     time_ratio_of_all: float
+    unlike_forward: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -165,17 +168,20 @@ class Planner:
         all_keys = self._keys({*range(len(self.groups))})
         every, _ = measure(self.setting, one.checkpoint, Observations(), only=all_keys)
         plain, of_choice, of_all = self._times(one, keys, all_keys)
+        verdict = self.plain.judge(one.checkpoint, seen, only=keys).verdict
+        unlike = explain_unlike_forward(self.setting, one.checkpoint, self.plain, verdict, only=keys)
         return Choice(
             budget=budget,
             predicted=predicted_peak(moments, chosen),
             executed=costs.storages_peak_bytes,
             globs=tuple(name for name in names if name in modules),
             unnamed=tuple(name for name in names if name not in modules),
-            verdict=self.plain.judge(one.checkpoint, seen, only=keys).verdict,
+            verdict="diverges" if unlike else verdict,
             flops=costs.flops,
             flops_of_all=every.flops,
             time_ratio=of_choice / plain,
             time_ratio_of_all=of_all / plain,
+            unlike_forward=unlike,
         )
 
     def _executed(self, one: Implementation, chosen: Set[int]) -> Costs:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reprise.model_check.comparison import Comparison, compare_runs
-from reprise.model_check.errors import BuildFails
+from reprise.model_check.errors import BuildFails, MeteringFails
+from reprise.model_check.explanations.reach import first_that_reaches
 from reprise.model_check.explanations.recording import Operator, Recording, Write, record
-from reprise.model_check.plain_runs import PlainRuns
+from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
@@ -48,14 +49,21 @@ class Difference:
 
 
 def first_difference(
-    one: Sequence[Operator], other: Sequence[Operator], runs: tuple[str, str] = IN_REGION, *, both_ended: bool
+    one: Sequence[Operator],
+    other: Sequence[Operator],
+    runs: tuple[str, str] = IN_REGION,
+    *,
+    both_ended: bool,
+    start: int = 0,
 ) -> Difference | None:
     """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none.
+
+    Those before number ``start`` are not looked at.
 
     If ``both_ended`` by themselves, the first that ``other`` lacks at its end is one, too: what is stopped has fewer anyway.
     """
     for number, (first, second) in enumerate(zip(one, other, strict=False)):
-        if (found := _difference(first, second, runs)) is None:
+        if number < start or (found := _difference(first, second, runs)) is None:
             continue
         told, changed = found
         place = f"operator {number}, in module {_module(first, second, runs)}"
@@ -144,14 +152,33 @@ def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: Run) -> t
     return tuple(_recomputations(setting, checkpoint, _names(plain), [one.key for one in plain.regions]))
 
 
-def explain_unlike_forward(setting: Setting, checkpoint: Checkpoint, plain: Run) -> tuple[str, ...]:
+def explain_unlike_forward(
+    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, verdict: JudgedVerdict, *, only: frozenset[Key] | None = None
+) -> tuple[str, ...]:
     """Lines that show that a recomputation computes other values than its forward, in one run; none if none does.
 
-    Where another operator runs, the values may still be the same in the end, so that is not taken for a difference.
+    They are looked for where a comparison with plain's runs cannot tell. If these differ by rounding alone, as with operators
+    that add in any order, a recomputation may do so, too. Where another operator runs, the values may still be the same in the
+    end, so that is not taken for a difference, and neither is what backward does not read.
     """
-    names = _names(plain)
-    recording, _ = record(setting, checkpoint, frozenset(names))
-    return tuple(_first_again(recording, names, [one for one in _differing(recording) if one[0].is_of_values]))
+    if verdict != UNDECIDED or plain.spread.agrees or plain.spread.is_rounding:
+        return ()
+    plain.tell("recorded, since plain's runs differ")
+    names = _names(plain.first)
+    try:
+        recording, _ = record(setting, checkpoint, frozenset(names) if only is None else only)
+    except MeteringFails:
+        return ()
+    return tuple(_first_again(recording, names, [*_reaching(recording)]))
+
+
+def _reaching(recording: Recording) -> Iterator[tuple[Difference, Key, int]]:
+    """The first operator of each recomputation that computes other values than forward, of which a gradient may depend."""
+    for difference, key, number in _differing(recording):
+        if difference.is_of_values and (start := first_that_reaches(recording, (key, number))) is not None:
+            forward, again = recording.runs[key, 0], recording.runs[key, number]
+            if found := first_difference(forward, again, both_ended=False, start=start):
+                yield found, key, number
 
 
 def _names(plain: Run) -> Mapping[Key, str]:

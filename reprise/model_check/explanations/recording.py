@@ -42,10 +42,11 @@ _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator that ran: digests of the tensors that it read, and of those that it made or wrote; its other arguments.
+    """One operator that ran: digests of the tensors that it read, and of those that it made or read, afterwards.
 
     For each tensor that it read, ``dtypes`` has its type, ``origins`` names the parameter, buffer or argument that it is or was
-    cast from, and ``storages`` has its storage, if known.
+    cast from, and ``storages`` has its storage, if known; so has ``made_storages`` for those in ``made``. ``options`` are its
+    other arguments.
     """
 
     time: int
@@ -57,6 +58,7 @@ class Operator:
     origins: tuple[str, ...]
     has_grad_mode: bool
     storages: tuple[StorageWeakRef | None, ...]
+    made_storages: tuple[StorageWeakRef | None, ...]
     module: str
     line: str
 
@@ -164,6 +166,7 @@ class Recording(TorchDispatchMode):
                 tuple(self._origin(key[0], storage) for storage in begun.storages),
                 torch.is_grad_enabled(),
                 begun.storages,
+                (*map(_storage, outputs), *begun.storages),
                 self._module(),
                 line,
             )
