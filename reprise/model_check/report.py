@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -153,10 +153,7 @@ def _lines(report: Report) -> list[str]:
             f"use_reentrant=True is ignored here (calls of the model with it: {report.reentrant_calls}); "
             "--impl torch-reentrant checks that"
         )
-    for glob, names in report.uncalled.items():
-        lines.append(
-            f"--regions {shlex.quote(glob)} matches modules that the step does not call, which are no regions: {_listed(names)}"
-        )
+    lines += _uncalled(report.uncalled)
     if report.other_leaves:
         lines.append(
             "not compared: gradients of tensors that were not found in the model and the loss before the step: "
@@ -181,19 +178,74 @@ def _lines(report: Report) -> list[str]:
     lines += _table(report)
     if report.region_costs:
         lines += _regions_table(report.region_costs)
+    return [*lines, *_sections(report)]
+
+
+def _uncalled(uncalled: Mapping[str, tuple[str, ...]]) -> list[str]:
+    told = "modules that the step does not call, which are no regions:"
+    found = {f"--regions {shlex.quote(glob)}": _listed(names) for glob, names in uncalled.items()}
+    if len(found) < 2:
+        return [f"{glob} matches {told} {names}" for glob, names in found.items()]
+    return [f"these match {told}", *(f"  {glob}: {names}" for glob, names in found.items())]
+
+
+def _sections(report: Report) -> Iterator[str]:
+    """What is told of each implementation; what holds for several follows once, under their names."""
+    warnings = _warnings(report.results)
+    parts = {one.implementation: [*_parts(one, len(report.region_costs), warnings)] for one in report.results}
+    holders = {part: tuple(name for name, own in parts.items() if part in own) for own in parts.values() for part in own}
+    is_first = True
     for one in report.results:
-        lines += ["", *_told(one, report.other_leaves)]
-        lines += [f"  no figures, and no further warnings: {one.not_measured}"] if one.not_measured else []
+        own = [line for part in parts[one.implementation] if len(holders[part]) == 1 for line in part]
+        yield from [""] if is_first or own else []
+        yield from [*_verdict(one, report.other_leaves), *own]
+        is_first = bool(own)
+    for several in dict.fromkeys(names for names in holders.values() if len(names) > 1):
+        yield from ["", f"{_joined(several)}:"]
+        yield from (line for part, names in holders.items() if names == several for line in part)
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _warnings(results: Sequence[Result]) -> dict[str, tuple[str, ...]]:
+    """The lines of each kind of warning, with the places of each implementation if these are not the same."""
+    found: dict[str, dict[str, list[str]]] = {}
+    told = {warned.kind: warned for one in results for warned in one.warnings}
+    for one in results:
         for warned in one.warnings:
-            lines += [f"  warning: {warned.message}: {_listed(warned.places)}", f"    {warned.remedy}"]
-        lines += _choice(one.choice, len(report.region_costs)) if one.choice else []
-        lines += [f"  {one.over_budget}"] if one.over_budget else []
-        lines += _shortened(f"  {one.implementation}, with regions chosen for the budget, ", one.budget_error)
+            found.setdefault(warned.kind, {}).setdefault(_listed(warned.places), []).append(one.implementation)
+    lines: dict[str, tuple[str, ...]] = {}
+    for kind, places in found.items():
+        first, last = f"  warning: {told[kind].message}: ", f"    {told[kind].remedy}"
+        apart = [f"    {_joined(names)}: {one}" for one, names in places.items()]
+        lines[kind] = (first.rstrip(), *apart, last) if len(apart) > 1 else (first + next(iter(places)), last)
     return lines
 
 
-def _told(one: Result, other_leaves: Sequence[str]) -> list[str]:
-    """Lines with the verdict on an implementation, its reason, and the explanation."""
+def _parts(one: Result, regions: int, warnings: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """What is told of an implementation after its verdict, in parts of some lines, which may be the same for another one."""
+    if one.unlike_forward:
+        yield f"  {UNLIKE_FORWARD}", *(f"  {line}" for line in one.unlike_forward)
+    if one.comparison is not None:
+        yield from ((f"  {line}",) for line in differences(one.comparison))
+    if one.first_run != one.comparison:
+        yield ("  (the table counts what differs no more than plain's runs do, too)",)
+    if one.explanation:
+        yield tuple(f"  {line}" for line in one.explanation)
+    if one.not_measured:
+        yield (f"  no figures, and no further warnings: {one.not_measured}",)
+    yield from (warnings[warned.kind] for warned in one.warnings)
+    yield from _choice(one.choice, regions) if one.choice else ()
+    if one.over_budget:
+        yield (f"  {one.over_budget}",)
+    if one.budget_error:
+        yield tuple(_shortened(f"  {one.implementation}, with regions chosen for the budget, ", one.budget_error))
+
+
+def _verdict(one: Result, other_leaves: Sequence[str]) -> list[str]:
+    """Lines with the verdict on an implementation, and its reason."""
     if one.verdict == UNDECIDED:
         first = f"{one.implementation}: whether it agrees cannot be told: {one.undecided}"
     else:
@@ -205,16 +257,9 @@ def _told(one: Result, other_leaves: Sequence[str]) -> list[str]:
     lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
     if one.sometimes:
         lines.append(f"  the implementation itself is not deterministic: {one.sometimes}")
-    if one.unlike_forward:
-        lines.append(f"  {UNLIKE_FORWARD}")
-        lines += [f"  {line}" for line in one.unlike_forward]
     if one.raised_by == "cannot be told":
         lines.append(f"  {NOT_TOLD_APART}")
-    if one.comparison is not None:
-        lines += [f"  {line}" for line in differences(one.comparison)]
-    if one.first_run != one.comparison:
-        lines.append("  (the table counts what differs no more than plain's runs do, too)")
-    return [*lines, *(f"  {line}" for line in one.explanation)]
+    return lines
 
 
 def _shortened(begin: str, error: str) -> list[str]:
@@ -230,7 +275,8 @@ def _regions_table(regions: Sequence[RegionCosts]) -> list[str]:
     return _aligned([("region", "kept", "passed to it", "forward"), *rows])
 
 
-def _choice(choice: Choice, regions: int) -> list[str]:
+def _choice(choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:
+    """What was chosen for a budget; its regions are a part by themselves, as others may have chosen the same."""
     error = choice.predicted / choice.executed - 1 if choice.executed else 0.0
     count = len(choice.globs) + len(choice.unnamed)
     told = f"checkpoint {count} of {regions} regions" if count else f"plain fits, so checkpoint none of {regions} regions"
@@ -245,11 +291,11 @@ def _choice(choice: Choice, regions: int) -> list[str]:
         lines += [f"    {UNLIKE_FORWARD}", *(f"    {line}" for line in choice.unlike_forward)]
     elif not choice.agrees:
         lines.append("    steps with these regions checkpointed are not plain's")
+    yield tuple(lines)
     if choice.globs:
-        lines.append(f"    with the model's own checkpointing off: --regions {' '.join(map(shlex.quote, choice.globs))}")
+        yield (f"    with the model's own checkpointing off: --regions {' '.join(map(shlex.quote, choice.globs))}",)
     if choice.unnamed:
-        lines.append(f"    no module, so no glob: {', '.join(choice.unnamed)}")
-    return lines
+        yield (f"    no module, so no glob: {', '.join(choice.unnamed)}",)
 
 
 def differences(comparison: Comparison) -> list[str]:
