@@ -182,6 +182,7 @@ class _Check:
             plain=plain.costs,
             results=tuple(results),
             region_costs=planner.region_costs() if planner else (),
+            chosen_by=planner.unit if planner else "",
             reentrant_calls=plain.first.reentrant_calls,
             uncalled=plain.first.uncalled,
             other_leaves=plain.other_leaves,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reprise.model_check.budgets.choice import Choice, RegionCosts
+from reprise.model_check.budgets.region_work import Unit
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.errors import Raiser
 from reprise.model_check.metering import Costs
@@ -19,6 +20,7 @@ from reprise.model_check.plain_runs import RUNS, SPREAD, UNDECIDED
 Verdict = Literal["agrees", "refuses", "diverges", "crashes", "cannot be told"]  # "hangs" is not detected: nothing ends a run
 NOT_TOLD_APART = "whether the implementation or the model raised this cannot be told: their code lies together"
 UNLIKE_FORWARD = "plain's runs differ from each other, but here a recomputation computes other values than its own forward"
+TIMES_NOT_TOLD_APART = "their times are too short or too alike here to be told apart"
 _ERROR_LINES = 4  # of an error at most, in text
 _SHOWN = 3  # names at most, in text; JSON has all
 
@@ -76,6 +78,7 @@ class Report:
     ``reentrant_calls`` counts calls of the model that ask for ``use_reentrant=True``, which is ignored. ``uncalled`` has, by
     glob, matching modules that are not regions because the step does not call them. ``other_leaves`` has the shapes of tensors
     that get a gradient in a plain step, and that neither the model nor the loss reaches before it, so that it is not compared.
+    ``chosen_by`` is what regions are chosen by with a budget: what it takes to run them again, in this unit.
     ``not_measured`` says why there are no figures of ``plain``, if so; ``other_leaves`` may lack some then.
     """
 
@@ -87,6 +90,7 @@ class Report:
     plain: Costs | None
     results: tuple[Result, ...]
     region_costs: tuple[RegionCosts, ...] = ()
+    chosen_by: Unit | Literal[""] = ""
     reentrant_calls: int = 0
     uncalled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     other_leaves: tuple[str, ...] = ()
@@ -177,7 +181,7 @@ def _lines(report: Report) -> list[str]:
         lines.append("nor is it known whether gradients of tensors outside of the model are left out of what is compared")
     lines += _table(report)
     if report.region_costs:
-        lines += _regions_table(report.region_costs)
+        lines += _regions_table(report.region_costs, report.chosen_by)
     return [*lines, *_sections(report)]
 
 
@@ -270,9 +274,14 @@ def _shortened(begin: str, error: str) -> list[str]:
     return [*lines, f"  ({more} more lines are in --json FILE)"] if more > 0 else lines
 
 
-def _regions_table(regions: Sequence[RegionCosts]) -> list[str]:
-    rows = [(one.name, _amount(one.kept_bytes), _amount(one.boundary_bytes), f"{one.seconds * 1e3:.3g} ms") for one in regions]
-    return _aligned([("region", "kept", "passed to it", "forward"), *rows])
+def _regions_table(regions: Sequence[RegionCosts], chosen_by: str) -> list[str]:
+    columns = ["region", "kept", "passed to it", "forward"]
+    rows = [[one.name, *map(_amount, (one.kept_bytes, one.boundary_bytes)), f"{one.seconds * 1e3:.3g} ms"] for one in regions]
+    work = {"FLOPs": [f"{one.flops:,}" for one in regions], "bytes": [_amount(one.made_bytes) for one in regions]}
+    if chosen_by not in work:
+        return _aligned([columns, *rows])
+    table = _aligned([[*columns, chosen_by], *([*row, cell] for row, cell in zip(rows, work[chosen_by], strict=True))])
+    return [*table, f"regions are chosen by {chosen_by} of forward: {TIMES_NOT_TOLD_APART}"]
 
 
 def _choice(choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from impls import Implementation
-from reprise.model_check.budgets.integer_program import fastest, least
+from reprise.model_check.budgets.integer_program import cheapest, least
 from reprise.model_check.budgets.memory_model import Moment, freed_with, moments_of, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
+from reprise.model_check.budgets.region_work import Unit, Work, costs_of, pooled
 from reprise.model_check.explanations.explain import explain_unlike_forward
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.plain_runs import JudgedVerdict, PlainRuns
@@ -26,7 +27,8 @@ from reprise.model_check.run import Probe, Setting, now, run
 
 Budget = int | str
 TRIES = 4  # choices that are executed, each with a lower limit, while the executed peak exceeds the budget
-ROUNDS = 3  # of what is timed
+ROUNDS = 3  # of steps that are timed
+ROUNDS_OF_REGIONS = 5
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _TOO_LARGE = f"budget is too large: more than {sys.maxsize:,} bytes, or as much in percent"
 _GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
@@ -34,12 +36,18 @@ _GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
 
 @dataclass(frozen=True)
 class RegionCosts:
-    """Bytes that checkpointing a region alone frees after its forward, bytes that it is passed, and its forward's seconds."""
+    """Bytes that checkpointing a region alone frees after its forward, bytes that it is passed, and its forward's costs.
+
+    Seconds are the least of several runs, and of regions that do the same work. ``made_bytes`` are those of storages that its
+    operators make.
+    """
 
     name: str
     kept_bytes: int
     boundary_bytes: int
     seconds: float
+    flops: int
+    made_bytes: int
 
 
 @dataclass(frozen=True)
@@ -90,13 +98,19 @@ def parse_budget(given: Budget, plain_peak: int) -> int:
 
 @dataclass(frozen=True)
 class Planner:
-    """What was measured of a plain step, to choose by: memory over time, and seconds. Regions of a module go together."""
+    """What was measured of a plain step, to choose by: memory over time, and costs in a ``unit``.
+
+    Regions of a module go together, in a group.
+    """
 
     setting: Setting
     plain: PlainRuns
     trace: MemoryTrace
     groups: tuple[tuple[Key, ...], ...]
+    works: tuple[Work, ...]
     seconds: tuple[float, ...]
+    unit: Unit
+    costs: tuple[float, ...]
     tell: Callable[[str], object]
 
     @classmethod
@@ -105,9 +119,11 @@ class Planner:
         tell("plain, traced")
         traced = trace(setting)
         groups = _grouped(traced)
-        times = [_seconds_of_regions(setting) for _ in range(ROUNDS)]
-        seconds = tuple(sum(min(one[key] for one in times) for key in keys) for keys in groups)
-        return cls(setting, plain, traced, groups, seconds, tell)
+        works = tuple(_work(traced, keys) for keys in groups)
+        times = [_seconds_of_regions(setting) for _ in range(ROUNDS_OF_REGIONS)]
+        rounds = [[sum(one[key] for key in keys) for one in times] for keys in groups]
+        unit, costs = costs_of(works, rounds)
+        return cls(setting, plain, traced, groups, works, pooled(works, rounds), unit, costs, tell)
 
     @property
     def plain_peak(self) -> int:
@@ -122,8 +138,10 @@ class Planner:
                 sum(one.size for one in self.trace.stored if (freed := freed_with(self.trace, one)) and freed <= {*keys}),
                 sum(one.size for one in self.trace.stored if one.passed_to & {*keys}),
                 seconds,
+                work.flops,
+                work.made_bytes,
             )
-            for keys, seconds in zip(self.groups, self.seconds, strict=True)
+            for keys, work, seconds in zip(self.groups, self.works, self.seconds, strict=True)
         )
 
     def choose(self, one: Implementation, given: Budget) -> Choice:
@@ -139,7 +157,7 @@ class Planner:
         limit = max(budget, max(self.trace.alive)) if self.plain_peak <= budget else budget  # none is chosen if plain fits
         peaks: dict[frozenset[int], int] = {}  # of what was executed
         for attempt in range(TRIES + 1):
-            fitting = fastest(moments, self.seconds, limit) if attempt < TRIES else None
+            fitting = cheapest(moments, self.costs, limit) if attempt < TRIES else None
             chosen = least(moments, len(self.groups)) if fitting is None else fitting
             if chosen not in peaks:
                 costs = self._executed(one, chosen)
@@ -213,6 +231,14 @@ def _grouped(traced: MemoryTrace) -> tuple[tuple[Key, ...], ...]:
     for key, region in traced.regions.items():
         groups.setdefault(region.name if region.name in modules else key, []).append(key)
     return tuple(map(tuple, groups.values()))
+
+
+def _work(traced: MemoryTrace, keys: Sequence[Key]) -> Work:
+    return Work(
+        flops=sum(traced.flops[key] for key in keys),
+        made_bytes=sum(one.size for one in traced.stored if one.maker in keys),
+        operators=sum(traced.operators[key] for key in keys),
+    )
 
 
 def _seconds_of_regions(setting: Setting) -> dict[Key, float]:

@@ -22,10 +22,10 @@ def require_scipy() -> Any:
     return optimize
 
 
-def fastest(moments: Sequence[Moment], seconds: Sequence[float], budget: int) -> frozenset[int] | None:
-    """The groups that take the least time to recompute and keep every moment within the budget; None if there are none."""
-    longest = max(seconds, default=0.0) or 1.0
-    return _solved(moments, len(seconds), costs=[(one or longest) / longest for one in seconds], limit=budget)
+def cheapest(moments: Sequence[Moment], costs: Sequence[float], budget: int) -> frozenset[int] | None:
+    """The groups that cost least to recompute and keep every moment within the budget; None if there are none."""
+    largest = max(costs, default=0.0) or 1.0
+    return _solved(moments, len(costs), costs=[(one or largest) / largest for one in costs], limit=budget)
 
 
 def least(moments: Sequence[Moment], groups: int) -> frozenset[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.errors import OwnWork
 from reprise.model_check.metering import storages
@@ -51,12 +53,17 @@ class RegionTime:
 
 @dataclass
 class MemoryTrace(TorchDispatchMode):
-    """``alive[t]`` is how many bytes are alive after operator t; with an error of its ``own``, nothing is traced any more."""
+    """``alive[t]`` is how many bytes are alive after operator t; with an error of its ``own``, nothing is traced any more.
+
+    ``flops`` and ``operators`` are those of regions' forward.
+    """
 
     model: nn.Module
     alive: list[int] = field(default_factory=lambda: [0])
     stored: list[Stored] = field(default_factory=list)
     regions: dict[Key, RegionTime] = field(default_factory=dict)
+    flops: Counter[Key] = field(default_factory=Counter)
+    operators: Counter[Key] = field(default_factory=Counter)
     own: OwnWork = field(default_factory=OwnWork)
     _known: weakref.WeakKeyDictionary[Any, Stored | None] = field(default_factory=weakref.WeakKeyDictionary)
     _now: int = 0  # bytes
@@ -85,6 +92,10 @@ class MemoryTrace(TorchDispatchMode):
         result = func(*args, **kwargs)
         with self.own:
             self._note_made(result)
+            if (key := _outermost()) is not None:
+                self.operators[key] += 1
+                if func.overloadpacket in flop_registry:
+                    self.flops[key] += int(flop_registry[func.overloadpacket](*args, **kwargs, out_val=result))
         return result
 
     def _note_made(self, result: Any) -> None:

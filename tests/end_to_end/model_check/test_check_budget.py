@@ -24,7 +24,7 @@ from impls import Implementation
 from reprise.model_check import regions
 from reprise.model_check.budgets import memory_trace
 from reprise.model_check.budgets.choice import parse_budget
-from reprise.model_check.budgets.integer_program import fastest, least
+from reprise.model_check.budgets.integer_program import cheapest, least
 from reprise.model_check.budgets.memory_model import Moment, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.checking import check
@@ -120,7 +120,7 @@ def test_a_budget_that_nothing_keeps_is_refused_with_the_least() -> None:
 
 def test_the_smallest_peak_is_that_of_all_choices_that_were_executed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prediction of the least is wrong here: it takes more than a choice that was executed before."""
-    choose: dict[str, Any] = {"fastest": iter([frozenset({0, 1, 2}), None]), "least": iter([frozenset({0})])}
+    choose: dict[str, Any] = {"cheapest": iter([frozenset({0, 1, 2}), None]), "least": iter([frozenset({0})])}
     for name, choices in choose.items():
         monkeypatch.setattr(f"reprise.model_check.budgets.choice.{name}", lambda *_, choices=choices: next(choices))
     (result,) = check(build, impl="nested", budget="1", steps=1).results
@@ -332,7 +332,7 @@ def moments(groups: int) -> st.SearchStrategy[list[Moment]]:
 def test_the_integer_program_finds_what_trying_all_finds(one: list[Moment], seconds: list[int], budget: int) -> None:
     every = [frozenset(some) for size in range(5) for some in itertools.combinations(range(4), size)]
     fitting = [chosen for chosen in every if predicted_peak(one, chosen) <= budget]
-    found = fastest(one, seconds, budget)
+    found = cheapest(one, seconds, budget)
     assert (found is None) == (not fitting)
     if found is not None:
         assert found in fitting

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import impls
 from impls import Implementation
+from reprise.model_check.budgets import choice
 from reprise.model_check.budgets.choice import Planner
+from reprise.model_check.budgets.region_work import Work, costs_of, pooled
 from reprise.model_check.checking import check
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import PlainRuns
@@ -112,3 +116,73 @@ def test_a_sparse_buffer_has_no_storage_and_leaves_figures_warnings_and_a_budget
     assert result.costs.kept_bytes < report.plain.kept_bytes
     assert [one.kind for one in result.warnings] == ["buffers"]
     assert result.choice is not None
+
+
+SMALL, LARGE, UNCOUNTED = Work(10, 100, 1), Work(20, 300, 1), Work(0, 200, 1)
+
+
+@pytest.mark.parametrize(
+    ("works", "rounds", "found"),
+    [
+        ([SMALL, LARGE], [[0.5, 0.51], [0.2, 0.2]], ("seconds", (0.5, 0.2))),
+        ([SMALL, LARGE], [[5e-4, 5e-4], [2e-4, 2e-4]], ("FLOPs", (10, 20))),  # too short
+        ([SMALL, LARGE], [[0.5, 0.5, 0.5], [0.6, 0.8, 0.9]], ("FLOPs", (10, 20))),  # within noise
+        ([SMALL, UNCOUNTED], [[0.5, 0.5], [0.5, 0.5]], ("bytes", (100, 200))),
+        ([SMALL, SMALL, LARGE], [[0.5, 0.51], [0.49, 0.5], [0.9, 0.9]], ("seconds", (0.49, 0.49, 0.9))),
+        ([SMALL, SMALL], [[0.5, 0.5], [0.9, 0.9]], ("FLOPs", (10, 10))),  # the same work
+        ([], [], ("FLOPs", ())),
+    ],
+)
+def test_regions_cost_time_where_it_can_be_told_and_else_work(works: Any, rounds: Any, found: Any) -> None:
+    assert costs_of(works, rounds) == found
+
+
+def test_regions_of_the_same_work_have_the_least_time_of_all_of_them() -> None:
+    assert pooled([SMALL, LARGE, SMALL], [[3, 2], [9, 8], [4, 1]]) == (1, 8, 1)
+
+
+def build_alike() -> Any:
+    return Chain(*(block(32) for _ in range(6))), torch.randn(128, 16)
+
+
+def build_unlike() -> Any:
+    return Chain(*(block(width) for width in (64, 16, 48, 32, 16, 64))), torch.randn(128, 16)
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float]) -> None:
+    monkeypatch.setattr(choice, "_seconds_of_regions", lambda _: {(place,): seconds(place) for place in range(6)})
+
+
+@pytest.mark.parametrize("build", [build_alike, build_unlike])
+def test_where_times_are_noise_the_choice_is_the_same_in_each_run(
+    build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = random.Random(4)
+    timed(monkeypatch, lambda _: noise.uniform(1e-4, 9e-4))
+    reports = [check(build, impl="nested", steps=1, budget="70%") for _ in range(4)]
+    assert len({one.results[0].choice.globs for one in reports if one.results[0].choice}) == 1
+    assert {one.chosen_by for one in reports} == {"FLOPs"}
+    told = "regions are chosen by FLOPs of forward: their times are too short or too alike here to be told apart"
+    assert told in str(reports[0]).splitlines()
+    assert [one.flops > 0 < one.made_bytes for one in reports[0].region_costs] == [True] * 6
+
+
+def test_where_times_can_be_told_apart_they_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed(monkeypatch, lambda place: 0.1 if place in (1, 2, 3) else 5.0)
+    report = check(build_unlike, impl="nested", steps=1, budget="75%")
+    (result,) = report.results
+    assert result.choice is not None
+    assert report.chosen_by == "seconds"
+    assert {*result.choice.globs} <= {"layers.1", "layers.2", "layers.3", "layers.4"}  # the last does the work of the first
+    assert "are chosen by" not in str(report)
+
+
+def test_regions_whose_flops_nobody_counts_are_chosen_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build() -> Any:
+        layers = [nn.Sequential(nn.Tanh(), nn.Sigmoid(), nn.Tanh()) for _ in range(5)]
+        return Chain(nn.Linear(16, 64), *layers), torch.randn(128, 16)
+
+    timed(monkeypatch, lambda _: 1e-4)
+    report = check(build, impl="nested", steps=1, budget="80%")
+    assert report.chosen_by == "bytes"
+    assert "regions are chosen by bytes of forward: " in str(report)
