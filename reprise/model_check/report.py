@@ -236,8 +236,9 @@ def _parts(one: Result, regions: int, warnings: Mapping[str, tuple[str, ...]]) -
         yield from ((f"  {line}",) for line in differences(one.comparison))
     if one.first_run != one.comparison:
         yield ("  (the table counts what differs no more than plain's runs do, too)",)
-    if one.explanation:
-        yield tuple(f"  {line}" for line in one.explanation)
+    ended_by = f"ended by {''.join(one.error.splitlines()[:1])}"  # which the verdict has
+    if explanation := tuple(f"  {line}" for line in one.explanation if line != ended_by):
+        yield explanation
     if one.not_measured:
         yield (f"  no figures, and no further warnings: {one.not_measured}",)
     yield from (warnings[warned.kind] for warned in one.warnings)

@@ -110,7 +110,7 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
     if one.made != other.made:
-        own = OWN_GENERATOR if "generator" in one.name else ""
+        own = OWN_GENERATOR if one.has_generator else ""
         return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
     return None
 

@@ -57,6 +57,7 @@ class Operator:
     made: tuple[str, ...]
     origins: tuple[str, ...]
     has_grad_mode: bool
+    has_generator: bool  # whether it is given a torch.Generator
     storages: tuple[StorageWeakRef | None, ...]
     made_storages: tuple[StorageWeakRef | None, ...]
     module: str
@@ -165,6 +166,7 @@ class Recording(TorchDispatchMode):
                 tuple(map(self._digest, [*outputs, *begun.inputs])),
                 tuple(self._origin(key[0], storage) for storage in begun.storages),
                 torch.is_grad_enabled(),
+                any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs))),
                 begun.storages,
                 (*map(_storage, outputs), *begun.storages),
                 self._module(),

@@ -69,6 +69,10 @@ def dropped(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * (torch.rand(x.shape, generator=self.generator) > 0.5)
 
 
+def dropped_in_place(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * torch.empty_like(x).bernoulli_(0.5, generator=self.generator)
+
+
 def dropped_after_dropout(self: Any, x: torch.Tensor) -> torch.Tensor:
     """Dropout writes its mask into memory that nothing has written, which differs each time and is no fault."""
     return dropped(self, torch.nn.functional.dropout(x, 0.5, training=True))
@@ -100,6 +104,10 @@ FAULTS: dict[str, tuple[Block, str]] = {
     "a layer that is picked": (picked, "aten.t.default reads parameter layers.1.linear.weight in forward, "),
     "dropout with a generator of its own": (
         dropped,
+        "a torch.Generator that it is given, whose state a recomputation does not",
+    ),
+    "the same in place, by an operator without a generator in its name": (
+        dropped_in_place,
         "a torch.Generator that it is given, whose state a recomputation does not",
     ),
     "the same after dropout": (dropped_after_dropout, "aten.rand.generator gives another value"),

@@ -83,3 +83,16 @@ def test_globs_that_match_what_is_not_called_are_told_in_one_sentence() -> None:
     lines = str(check(lambda: (Listed(), torch.ones(4)), impl="nested", regions=["one", "other"], steps=1)).splitlines()
     place = lines.index("these match modules that the step does not call, which are no regions:")
     assert lines[place + 1 : place + 3] == ["  --regions one: one", "  --regions other: other"]
+
+
+def test_an_error_that_the_verdict_has_is_not_told_again_and_its_explanation_is_told_once() -> None:
+    def shortens(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x.detach())
+        return x[len(self.kept) :].sin().sum() + x
+
+    report = check(built(shortens), impl=["torch-nonreentrant", "nested"], steps=1, explain=True)
+    text = str(report)
+    assert [one.verdict for one in report.results] == ["refuses", "refuses"]
+    assert all(one.explanation[-1] == f"ended by {one.error.splitlines()[0]}" for one in report.results)
+    assert "ended by" not in text
+    assert text.count("smallest set of regions that shows it") == text.count("aten.slice.Tensor is called with") == 1
