@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -9,9 +10,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from reprise.model_check.checking import check
-from reprise.model_check.comparison import NOTHING, Comparison
 from reprise.model_check.remedies import WARNINGS
-from reprise.model_check.report import Report, Result, Warned
+from reprise.model_check.report import Result, Warned
 from tests.support.checked_models import built
 
 ALL = ["torch-nonreentrant", "torch-reentrant", "nested"]
@@ -53,17 +53,12 @@ def warned(name: str, *places: str) -> Result:
 
 
 def test_a_warning_with_other_places_has_these_by_implementation_and_its_remedy_once() -> None:
-    nothing = Comparison(*(() if "random" in one or "flags" in one or "process" in one else NOTHING for one in fields()))
     results = warned("a", "layers.0"), warned("b", "layers.1"), warned("c", "layers.0")
-    report = Report((), 2, nothing, (), (), None, results)
+    report = dataclasses.replace(check(built(), impl="nested", steps=1), results=results)
     assert str(report).endswith(
         "a agrees\nb agrees\nc agrees\n\na, b and c:\n  warning: it is filled again, in:\n"
         "    a and c: layers.0\n    b: layers.1\n    Switch it off."
     )
-
-
-def fields() -> list[str]:
-    return [*Comparison.__dataclass_fields__]
 
 
 class Listed(nn.Module):
