@@ -97,3 +97,36 @@ SPLIT: dict[str, st.SearchStrategy[Any]] = {"rows": st.integers(3, 5), "microbat
 def test_what_a_module_keeps_is_of_the_whole_batch(case: Case) -> None:
     """With microbatches, a loss or count that a module keeps in an attribute is that of the whole batch, as are gradients."""
     equals_plain(case)
+
+
+SETTINGS = st.sampled_from(("unfrozen", "an attribute", "converted"))
+WHOLE_OR_SPLIT: dict[str, st.SearchStrategy[Any]] = {"rows": st.integers(3, 5), "microbatches": st.integers(1, 2)}
+
+
+@for_readers("everyday", "wrong gradient", "requires_grad_, unfreeze, fine-tuning, double, dtype, attributes, microbatch")
+@offload_law(written(visible_attributes.settings_inside, what=SETTINGS, slices=st.integers(1, 2), **WHOLE_OR_SPLIT))
+def test_what_forward_sets_on_a_weight_stays_or_is_refused(case: Case) -> None:
+    """A weight that forward unfreezes, converts, or gives an attribute is from then on as in plain, or forward refuses it."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)
+
+
+@for_readers("advanced", "wrong gradient", "enable_grad, no_grad, microbatch")
+@offload_law(written(visible_attributes.gradients_enabled_inside, **CUT, **WHOLE_OR_SPLIT))
+def test_a_module_that_enables_gradients_has_them(case: Case) -> None:
+    """Modules that enable gradients under no_grad get plain's, and so do inputs, also from microbatches."""
+    equals_plain(case)
+
+
+@for_readers("advanced", "poor error", "is_grads_batched, Jacobian, vmap")
+@offload_law(written(visible_attributes.gradients_at_once, count=st.integers(1, 3), **CUT))
+def test_gradients_of_models_that_are_asked_for_at_once(case: Case) -> None:
+    """torch.autograd.grad with is_grads_batched=True gives plain's gradients of parameters."""
+    equals_plain(case)
+
+
+@for_readers("everyday", "poor error", "torch.compile")
+@offload_law(written(visible_attributes.compiled_model, rows=st.integers(2, 4), **CUT), effort=0.1, floor=1)
+def test_a_step_that_is_compiled_around_a_model(case: Case) -> None:
+    """A compiled step that calls the model gives plain's values and gradients, also at another shape."""
+    equals_plain(case)

@@ -230,7 +230,8 @@ def allow_mutation_on_saved_tensors() -> Iterator[SavedTensors]:
     Forward and backward run inside the same context: RuntimeError from a backward outside, from a context inside another
     one on the same thread, and from a backward that needs a tensor that was changed on another thread. Not seen: changes
     through numpy, DLPack or another storage over the same memory, or by kernels that do not tell the version counter;
-    ``untyped_storage().resize_``; what is saved while other saved-tensor hooks are innermost. Source:
+    ``untyped_storage().resize_``; what is saved while other saved-tensor hooks are innermost. Higher-order operators (``cond``,
+    ``scan``, ...) cannot run inside, as torch has no rule for them under this mode. Source:
     ``torch.autograd.graph.allow_mutation_on_saved_tensors``.
     """
     if any(isinstance(mode, _CloneFirst) for mode in dispatch_modes()):

@@ -17,6 +17,7 @@ from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import SliceUse, Stamp, Start, count_silent_change
 from impls.offload.slicing import Chain
 from impls.offload.transfers import set_version
+from impls.tensors.attributes import attributes
 
 Tensors = dict[str, torch.Tensor]
 
@@ -27,6 +28,13 @@ class CopyState(NamedTuple):
     version: int
     node: Any
     storage: int | None
+    requires_grad: bool
+    attributes: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, copy: torch.Tensor) -> CopyState:
+        """What it is now."""
+        return cls(copy._version, copy.grad_fn, storage_number(copy), copy.requires_grad, dict(attributes(copy)))
 
 
 class SharedMemory:
@@ -98,13 +106,14 @@ class Changes:
     def note(self, copies: Tensors, before: Mapping[str, CopyState], after: Tensors, updated: set[int], start: Start) -> None:
         """See what a run did that began with ``start``: ``after`` is what modules have now, ``updated`` are storages."""
         for name, copy in copies.items():
-            version, node, storage = before[name]
+            version, node, storage = before[name][:3]
             told, assigned = copy._version != version, after[name] is not copy
             if copy._backward_hooks:
                 raise RuntimeError(
                     f"{self.title} registered a hook on {name!r} in forward, where it is a copy that goes with this call. "
                     "Register it before, on the parameter of the model"
                 )
+            self.refuse_settings(name, copy, before[name])
             redirected = not told and storage_number(copy) != storage
             changed = told or redirected or storage_number(copy) in updated
             if not (changed or assigned):
@@ -145,6 +154,19 @@ class Changes:
         elif not told:
             self.starts[-1].silent.add(name)
 
+    def refuse_settings(self, name: str, copy: torch.Tensor, before: CopyState) -> None:
+        """Raise RuntimeError if forward set something on a copy that is kept with the tensor, and not with its values."""
+        if copy.grad_fn is before.node and copy.requires_grad != before.requires_grad:
+            raise RuntimeError(
+                f"{self.title} made parameter or buffer {name!r} require grad in forward, where it is a copy that goes with "
+                "this call. Call requires_grad_ before, on that of the model"
+            )
+        if changed := _changed_attribute(attributes(copy), before.attributes, attributes(self.use.tensors[name])):
+            raise RuntimeError(
+                f"{self.title} changed attribute {changed!r} of parameter or buffer {name!r} in forward, where it is a copy "
+                "that goes with this call. Keep the attribute on the module"
+            )
+
     def refuse(self, name: str, copy: torch.Tensor, after: Any, rewritten: bool) -> None:
         original = self.use.tensors[name]
         if not isinstance(after, torch.Tensor):
@@ -162,6 +184,11 @@ class Changes:
             raise RuntimeError(f"{self.title} gave {name!r} a tangent in forward. Detach what is put into it")
         if after is copy and copy.shape != original.shape:
             raise RuntimeError(f"{self.title} resized buffer {name!r} in forward. Assign another tensor instead")
+        if after is copy and copy.dtype != original.dtype and original.requires_grad:
+            raise RuntimeError(
+                f"{self.title} converted parameter {name!r} from {original.dtype} to {copy.dtype} in forward, and its gradient "
+                "would be of the former. Convert the model before"
+            )
 
     def remember(self, name: str) -> None:
         """All microbatches so far, this one among them, have started from the original."""
@@ -199,3 +226,15 @@ class Changes:
         copy = torch.empty_like(tensor, device=self.route.offload_device)
         self.pending.append(self.route.write(tensor, copy))
         return set_version(copy, tensor)
+
+
+def _changed_attribute(now: Mapping[str, Any], before: Mapping[str, Any], original: Mapping[str, Any]) -> str:
+    """An attribute that the copy got from its original and that is another one now, or that is new; "" if there is none.
+
+    The others are those that a subclass consists of. What torch.compile notes on a tensor concerns that tensor alone.
+    """
+    for name in {**before, **now}:
+        of_copy = before.get(name, original.get(name)) is not original.get(name)
+        if now.get(name) is not before.get(name) and not of_copy and not name.startswith("_dynamo"):
+            return name
+    return ""

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from impls.graph.streams import CopyStreams
 from impls.offload.transfers import Route
 from impls.tensors.attributes import attributes, with_attributes
-from impls.torch_private import current_graph_task_id
+from impls.torch_private import current_graph_task_id, has_storage
 
 
 class _Mail:
@@ -114,7 +114,8 @@ class _Attach(torch.autograd.Function):
             return None, None, None, None
         if grad is None:
             return None, None, None, None
-        if ctx.copy_streams is None or grad.layout is not torch.strided:
+        # Several gradients at once (is_grads_batched) are one tensor without a storage that could be copied from.
+        if ctx.copy_streams is None or grad.layout is not torch.strided or not has_storage(grad):
             return grad.to(ctx.device), None, None, None
         return _Send.apply(grad, ctx.copy_streams, ctx.mail), None, None, None
 

@@ -27,7 +27,8 @@ def split(args: tuple[Any, ...], kwargs: dict[str, Any], parts: int) -> list[Cal
     count = tensors[0].shape[0]
     if count < parts:
         raise ValueError(f"num_microbatches is {parts}; the inputs have {count} rows, and it must not be more than that")
-    pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
+    with torch.enable_grad():  # a module may enable it, and then need them
+        pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
     return [whole.build([piece[index] for piece in pieces]) for index in range(parts)]
 
 
@@ -59,7 +60,8 @@ def _joined(parts: tuple[Any, ...], joined: dict[tuple[int, ...], torch.Tensor])
             )
         key = tuple(map(id, parts))
         if key not in joined:
-            joined[key] = torch.cat(parts)
+            with torch.enable_grad():  # as they may have a graph under no_grad, too, from a module that enables it
+                joined[key] = torch.cat(parts)
         return joined[key]
     first = parts[0]
     for index, part in enumerate(parts):

@@ -68,9 +68,13 @@ class OffloadModel(nn.Module):
     not know, and that a slice must run again with, has other tensors or numbers in its attributes by then, and when backward
     goes through what a module kept of such a run. A parameter that forward sees is one, of its class, with its attributes
     and version, but no leaf and without ``grad``. RuntimeError in forward when what it changes shares memory with something
-    else, and when it registers a hook on a parameter.
+    else, and when it registers a hook on a parameter, unfreezes or converts it, or gives it another attribute.
 
-    Not checked: that rows do not depend on each other; changes in forward of parameters and buffers through numpy, which are
+    Under torch.compile the model runs as it is, so it breaks a graph around it. A module that calls ``torch.func.grad`` is
+    refused as it is in a checkpoint, here under no_grad, too. One that calls ``torch.func.jvp`` is refused in backward where
+    its slice runs again on what was a view, as microbatches are.
+
+    Not checked: that rows do not depend on each other, and that each row of an input gives as many of an output; changes in forward of parameters and buffers through numpy, which are
     lost; other state of modules, which changes again when a slice runs again. A parameter in several slices, or used several
     times in one and in several forwards, gets its gradients summed slice by slice and forward by forward, which is another
     order than plain's. Under autocast a weight that one slice uses several times is cast each time, so gradients are added
@@ -113,6 +117,13 @@ class OffloadModel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's value; see the class for what happens to arguments and results."""
+        if torch.jit.is_tracing():
+            raise RuntimeError("torch.jit.trace cannot follow an OffloadModel. Trace the model that it was made of")
+        if torch.compiler.is_dynamo_compiling():  # its copies of parameters are no inputs that a graph could have
+            return torch.compiler.disable(self._value)(*args, **kwargs)
+        return self._value(*args, **kwargs)
+
+    def _value(self, *args: Any, **kwargs: Any) -> Any:
         if tuple(self._modules) != tuple(name for names in self._cut for name in names):
             raise RuntimeError(f"the modules of this OffloadModel are {list(self._modules)}; it was made of {self._cut}")
         self._refuse_transforms()
@@ -182,7 +193,7 @@ class OffloadModel(nn.Module):
                     f"{name} is a {type(module).__name__} that takes statistics from its input: with num_microbatches="
                     f"{self._num_microbatches} it normalises each microbatch by itself, unlike the whole batch",
                     UserWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
                 return
 

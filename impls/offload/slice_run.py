@@ -17,7 +17,6 @@ from impls.offload.execution import execute, in_modes, told_beside
 from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
-from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import Below, Loaded, SliceUse, Start, data_of
 from impls.offload.slicing import Chain
 from impls.offload.write_recorder import Twins, WriteRecorder
@@ -105,7 +104,7 @@ class SliceRun:
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
         given = dict(self.copies)
-        before = {name: CopyState(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
+        before = {name: CopyState.of(copy) for name, copy in given.items()}
         twins = Twins(self.memory, self.use.tensors, self.copies)
         for name in self.stale:
             twins.note_stale_copy(name)

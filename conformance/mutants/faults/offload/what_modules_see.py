@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor, autograd, nn
 
 from conformance.mutants.mutant import Copy, mutant
@@ -112,3 +114,35 @@ def shows_gradients_on_their_way(copy: Copy) -> None:
             return there(*given)
 
     copy.call_instead("offload.loaded_copies", "_Send.forward", forward)
+
+
+@mutant("offload.changes", "offload-models", "what_forward_sets_on_a_weight_stays_or_is_refused")
+def loses_what_forward_sets(copy: Copy) -> None:
+    """What forward sets on a copy goes with it, and nobody is told."""
+    copy.replace("offload.changes", "Changes.refuse_settings", lambda *_: None)
+
+
+@mutant("offload.changes", "offload-models", "what_forward_sets_on_a_weight_stays_or_is_refused")
+def overlooks_new_attributes(copy: Copy) -> None:
+    """An attribute that forward changes on a copy goes with it, and nobody is told."""
+    copy.replace("offload.changes", "_changed_attribute", lambda *_: "")
+
+
+@mutant("offload.microbatches", "offload-models", "a_module_that_enables_gradients_has_them")
+def joins_in_the_callers_grad_mode(copy: Copy) -> None:
+    """Under no_grad, what microbatches gave is joined without a graph."""
+    copy.replace(
+        "offload.microbatches", "torch", SimpleNamespace(**{**vars(torch), "enable_grad": nullcontext}), only_here=True
+    )
+
+
+@mutant("offload.loaded_copies", "offload-models", "gradients_of_models_that_are_asked_for_at_once")
+def sends_gradients_without_a_storage(copy: Copy) -> None:
+    """Several gradients at once are sent as one tensor with a storage."""
+    copy.replace("offload.loaded_copies", "has_storage", lambda tensor: True, only_here=True)
+
+
+@mutant("offload.model", "offload-models", "a_step_that_is_compiled_around_a_model")
+def is_compiled(copy: Copy) -> None:
+    """What loads parameters and runs slices is compiled with the step."""
+    copy.replace("offload.model", "OffloadModel.forward", copy["offload.model"].OffloadModel._value)

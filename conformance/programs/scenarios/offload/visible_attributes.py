@@ -193,3 +193,71 @@ def kept_of_microbatches(OffloadModel, note, device, place, *, kind, rows, micro
     note("kept", kept if kind == "rows" else here([kept]))
     (y.sum() + kept if kind == "loss" else (y / kept).sum()).backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def settings_inside(OffloadModel, note, device, place, *, what, rows, microbatches, slices):  # noqa: N803
+    class Setting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(2, 2)
+            self.inner.weight.factor = 3.0
+
+        def forward(self, x):
+            if what == "unfrozen":
+                self.inner.weight.requires_grad_(True)
+            elif what == "an attribute":
+                self.inner.weight.factor /= 2
+            else:
+                self.inner.double()
+            return self.inner(x.to(self.inner.weight.dtype)) * self.inner.weight.factor
+
+    layers = [torch.nn.Linear(2, 2), Setting()]
+    options = {"num_slices": slices, "checkpoint_activation": microbatches > 1, "num_microbatches": microbatches}
+    model = OffloadModel(layers, place, **options)
+    layers[1].inner.weight.factor = 3.0  # which moving the plain model may have lost
+    layers[1].inner.weight.requires_grad_(what != "unfrozen")
+    for turn in range(2):
+        y = model(torch.ones(rows, 2, device=place))
+        note(f"forward {turn}", here([y]))
+        y.sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+
+
+def gradients_enabled_inside(OffloadModel, note, device, place, *, rows, microbatches, slices, checkpoint):  # noqa: N803
+    class Enabling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        @torch.enable_grad()
+        def forward(self, x):
+            return (x * self.weight).sin()
+
+    options = {"num_slices": slices, "checkpoint_activation": checkpoint or microbatches > 1, "num_microbatches": microbatches}
+    model = OffloadModel([Enabling(), Enabling()], place, **options)
+    x = torch.randn(rows, 2, device=place, requires_grad=True)
+    with torch.no_grad():
+        y = model(x)
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here([x.grad, *(p.grad for p in model.parameters())]))
+
+
+def gradients_at_once(OffloadModel, note, device, place, *, count, slices, checkpoint):  # noqa: N803
+    layers = [torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    y = model(torch.randn(3, 2, device=place))
+    note("forward", here([y]))
+    seeds = torch.randn(count, 3, 2, device=place)
+    note("gradients", here(torch.autograd.grad(y, list(model.parameters()), seeds, is_grads_batched=True)))
+
+
+def compiled_model(OffloadModel, note, device, place, *, rows, slices, checkpoint):  # noqa: N803
+    layers = [torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    step = torch.compile(lambda x: model(x.sin()).cos(), backend="eager")
+    for turn in range(2):
+        y = step(torch.randn(rows + turn, 2, device=place))
+        note(f"forward {turn}", here([y]))
+        y.sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
