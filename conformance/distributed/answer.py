@@ -36,7 +36,7 @@ class Task:
     ``options`` are passed to its checkpoint. With ``counts``, collectives and storages are counted. ``device`` is the type of
     device that each rank computes on, by which its group's backend is chosen. ``seconds`` are the limit
     after which a rank writes down where it stands. A rank whose program has ended, or raised, gives the others ``grace``
-    seconds to come to their ends before it leaves the group.
+    seconds to come to their ends before it leaves the group; fewer where these certainly wait for it.
     """
 
     source: str

@@ -34,6 +34,7 @@ from torch.distributed.rendezvous import rendezvous
 import impls
 from conformance.distributed.answer import BACKENDS, Answer, Task, sent
 from conformance.distributed.collectives import LOOKS, Collectives, RegionStorages
+from conformance.distributed.waiting import Waiting, processes
 from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
@@ -48,6 +49,7 @@ CACHES_OF_MESHES = (
     # context_parallel puts functions back, and keeps those that it had in their place.
     ("experimental._context_parallel._attention", "_replaced_functions.clear"),
 )
+LOOK_SECONDS = 0.03  # after which a rank that has ended looks at those that have not
 GROUP_SECONDS = 3600  # far above a task's limit: it is the judge that finds a rank that hangs
 
 
@@ -145,6 +147,19 @@ def _received(connection: Connection, tasks: queue.SimpleQueue[Task | str]) -> N
         os._exit(0)
 
 
+def wait_for_others(group: PrefixStore, size: int, seconds: float) -> None:
+    """Wait until all ranks have ended, for so long at most, and not while those that have not ended wait themselves."""
+    waiting, end, pids = Waiting(), time.monotonic() + seconds, dict[int, int]()
+    while time.monotonic() < end:
+        with suppress(dist.DistStoreError):
+            group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=min(LOOK_SECONDS, seconds)))
+            return
+        pids = pids or {one: int(group.get(f"ready {one}")) for one in range(size)}
+        ended = [one for one in range(size) if group.check([f"ended {one}"])]
+        if waiting.is_certain(processes(pids, ended)):
+            return
+
+
 def serve(connection: Connection, traces: Path, caches: Sequence[Callable[[], object]]) -> None:
     """Run what the judge sends until it is gone, and now and then empty the caches."""
     store, rank, size = next(rendezvous("env://"))
@@ -161,13 +176,12 @@ def serve(connection: Connection, traces: Path, caches: Sequence[Callable[[], ob
             if task.device != "cpu":
                 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             dist.init_process_group(BACKENDS[task.device], store=group, rank=rank, world_size=size, timeout=limit)
-            group.set(f"ready {rank}", "")  # one that leaves while others still connect would end their ranks
+            group.set(f"ready {rank}", str(os.getpid()))  # one that leaves while others still connect would end their ranks
             group.wait([f"ready {one}" for one in range(size)])
             gc.disable()  # a lifetime that needs the collector is a fault that must show, and not by chance
             answer = _answered(task, rank)
             group.set(f"ended {rank}", "")
-            with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves
-                group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=task.grace))
+            wait_for_others(group, size, task.grace)  # those that wait for this one come back when it leaves
             dist.destroy_process_group()
             for clear in caches if number % PROGRAMS_A_CACHE == 0 else ():
                 clear()

@@ -25,10 +25,12 @@ from typing import TypeVar
 
 from conformance.distributed import rank as rank_module
 from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
+from conformance.distributed.waiting import Processes, Waiting
 from conformance.rows.results_file import ROOT
 
 START_SECONDS = 300  # in which ranks import torch and its slowest modules
 GRACE = 2.0  # seconds after the limit in which a rank can write its stack
+LOOK, LONG = 0.2, 1.0  # seconds after which the judge looks at ranks that do not answer, and for which all of them have to wait
 END_SECONDS = 10  # in which the launcher ends after its ranks
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
 Received = TypeVar("Received")
@@ -43,6 +45,7 @@ class World:
             raise ValueError(f"the number of ranks is {size}; it must be at least 1")
         self.size, self.seconds, self.grace, self.device = size, seconds, Task.grace, device
         self.started = 0  # so many worlds so far
+        self.waited = False  # in the last run all ranks have certainly waited for each other, up to its end if it had none
         self._launcher: subprocess.Popen[bytes] | None = None
         self._ranks: dict[int, Connection] = {}
         self._pids: dict[int, int] = {}
@@ -158,10 +161,17 @@ class World:
         numbers = {connection: rank for rank, connection in self._ranks.items()}
         found: dict[int, Received] = {}
         end = time.monotonic() + seconds + GRACE
+        looked, there = Waiting(LONG), Processes(frozenset(self._pids.values()), frozenset())
+        self.waited = still = False
         while len(found) < self.size:
             waiting = [connection for connection, rank in numbers.items() if rank not in found]
-            ready = wait(waiting, max(0.0, end - time.monotonic()))
+            ready = wait(waiting, min(LOOK, max(0.0, end - time.monotonic())))
+            if not ready and time.monotonic() < end:
+                still = looked.is_certain(there)
+                self.waited |= still
+                continue
             if not ready:
+                self.waited = still
                 raise WorldEnded(self._standing([numbers[one] for one in waiting], seconds), hangs=True)
             for connection in ready:
                 rank = numbers[connection]  # type: ignore[index]

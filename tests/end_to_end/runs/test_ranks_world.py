@@ -22,6 +22,25 @@ SUMS = f"{HEAD}    x = torch.tensor([1.0 + dist.get_rank()])\n    dist.all_reduc
 WAITS = f"{HEAD}    if dist.get_rank() == 1:\n        dist.all_reduce(torch.ones(1))\n"
 SLEEPS = f"{HEAD}    note('begun')\n    time.sleep(600 * dist.get_rank())\n"
 DIES = f"{HEAD}    os._exit(3) if dist.get_rank() else dist.all_reduce(torch.ones(1))\n"
+DEADLOCK = """\
+    if dist.get_rank():
+        dist.recv(torch.ones(1), 0)
+    else:
+        dist.recv(torch.ones(1), 1)
+"""
+SPINS = """\
+    if dist.get_rank():
+        dist.recv(torch.ones(1), 0)
+    while True:
+        pass
+"""
+GOES_ON = """\
+    if not dist.get_rank():
+        time.sleep(2)  # so far both wait, and none does at the end
+        while True:
+            pass
+    dist.recv(torch.ones(1), 0)
+"""
 RAISES = f"{HEAD}    if dist.get_rank():\n        raise KeyError('of rank 1')\n    dist.all_reduce(torch.ones(1))\n"
 EXCHANGES = f"""import torch.distributed._functional_collectives as collectives
 {HEAD}    def region(h):
@@ -121,6 +140,17 @@ def test_a_rank_that_waits_for_one_that_raised_comes_back(world: World) -> None:
     assert sums(world) == [3.0, 3.0]
 
 
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell of threads")
+@pytest.mark.parametrize("program", [RAISES, WAITS])
+def test_a_rank_that_certainly_waits_for_one_that_has_ended_comes_back_at_once(world: World, program: str) -> None:
+    sums(world)
+    begun = time.monotonic()
+    with world.limited(120.0, 90.0):
+        answers = world.run(Task(program, ""))
+    assert any(isinstance(one.observation.error, RuntimeError) for one in answers)
+    assert time.monotonic() - begun < 60
+
+
 def test_a_rank_that_the_others_leave_behind_comes_back(world: World) -> None:
     first, second = world.run(Task(WAITS, ""))
     assert first.observation.error is None
@@ -136,6 +166,19 @@ def test_a_rank_that_stays_behind_is_told_with_its_stack(world: World) -> None:
     assert alive(pids) == []
     assert sums(world) == [3.0, 3.0]
     assert world.started == started + 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell of threads")
+@pytest.mark.parametrize(("lines", "waits"), [(DEADLOCK, True), (SPINS, False), (GOES_ON, False)])
+def test_it_is_told_whether_ranks_that_hang_wait_for_each_other(lines: str, waits: bool) -> None:
+    with World(2, seconds=6.0) as other:
+        sums(other)
+        with pytest.raises(WorldEnded) as ended:
+            other.run(Task(HEAD + lines, ""))
+        assert ended.value.hangs
+        assert other.waited == waits
+        sums(other)
+        assert not other.waited
 
 
 def test_a_rank_that_dies_is_told_with_its_status(world: World) -> None:
