@@ -219,17 +219,23 @@ def features(*, profile: Profile = "quick", seed: Seed = 0, write: Flag = False,
     return failed(features_page.check(ROOT)) if check else 0
 
 
-def cases(*, write: Flag = False) -> None:
+def cases(*, ranks: Ranks = None, write: Flag = False) -> None:
     """Show how many programs of each law quick and default runs try.
 
     There are as many as find again the rarest fault that the law has found so far, as far as the profile allows. The other
     profiles do not ask for known faults.
 
     Args:
-        write: Measure first how often each fault shows, which takes minutes: mutants, and published verdicts.
+        ranks: Show it of the laws that take several processes instead; their faults are measured in a world of this many ranks.
+        write: Measure first how often each fault shows, which takes minutes: mutants, published verdicts, declared limits.
     """
-    from conformance.coverage import found_faults
+    from conformance.coverage import found_faults, ranked_faults
 
+    if ranks is not None:
+        if write:
+            ranked_faults.write(ranks, _say)
+        print(*ranked_faults.table(), sep="\n")
+        return
     if write:
         found_faults.write(_say)
     print(*found_faults.table(), sep="\n")

@@ -121,20 +121,35 @@ def rarest(shares: Mapping[str, Mapping[str, float]]) -> dict[str, KnownFaults]:
 
 def write(tell: Callable[[str], object], path: Path = PATH) -> None:
     """Measure all, and write what decides the numbers of cases, with where and when it was measured."""
+    keep(measured(tell), path)
+
+
+def keep(shares: Shares, path: Path) -> None:
+    """Write the rarest faults of laws, with where and when they were measured."""
     suite = {"commit": results_file.commit(), "dirty": bool(results_file.changed())}
     header: dict[str, Any] = results_file.header(SEED, "default", "cpu", suite)
-    laws = {law: asdict(found) for law, found in rarest(measured(tell)).items()}
+    laws = {law: asdict(found) for law, found in rarest(shares).items()}
     lines = ",\n".join(f"{json.dumps(law)}: {json.dumps(found)}" for law, found in laws.items())
     path.write_text(f'{{"header": {json.dumps(header)},\n"laws": {{\n{lines}\n}}}}\n', encoding="utf-8")
 
 
 def table() -> list[str]:
     """A line for each law: how many cases quick and default have, and the rarest fault that it has found."""
-    found, width = read(), max(map(len, all_laws()))
+    return lines_of(all_laws(), PROFILES, number_of_cases, read())
+
+
+def lines_of(
+    laws: Mapping[str, Law],
+    profiles: Mapping[str, Profile],
+    numbers: Callable[[Law, Profile, int], float],
+    found: Mapping[str, KnownFaults],
+) -> list[str]:
+    """The table of these laws, with what decides their numbers of cases."""
+    width = max(map(len, laws))
     lines = [f"{'law':<{width}}  quick  default  rarest fault"]
-    for name, law in sorted(all_laws().items()):
+    for name, law in sorted(laws.items()):
         strategies = len(law.strategies(impls.get(CLAIMS[law.kind])))
-        each = [number_of_cases(law, PROFILES[profile], strategies) / strategies for profile in ("quick", "default")]
+        each = [numbers(law, profiles[profile], strategies) / strategies for profile in ("quick", "default")]
         quick, default = (strategies * max(1, math.ceil(number - TINY)) for number in each)
         one = found.get(name)
         told = "none found yet"

@@ -12,6 +12,7 @@ from hypothesis.strategies import SearchStrategy
 import impls
 from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
 from conformance.distributed.case import RankedCase, judge
+from conformance.distributed.case_numbers import number_of_cases
 from conformance.distributed.law import RankedLaw
 from conformance.distributed.script import Smaller, program_in, reduced, script
 from conformance.distributed.world import World, Worlds
@@ -26,6 +27,8 @@ from conformance.programs.sums import Comparable
 from impls import Implementation
 from impls.distributed_limits import declared
 
+# The capabilities that programs of laws that take ranks may depend on: these laws are asked for them with no others.
+DECIDE_PROGRAMS = frozenset({"rng", "nesting"})
 LONGER = 4  # times the limit, for plain's second try
 SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller
 GRACE_OF_SMALLER = 0.2  # seconds that ranks get for their ends once another one has raised
@@ -69,16 +72,21 @@ class RankedExplorer(Explorer):
         super().__init__(worlds.device, profile, seed)
         self.worlds, self.found_as, self.earlier = worlds, found_as or {}, earlier
         self.answers: dict[Task, list[Answer]] = {}  # plain's, of the law that is being held
+        self.hung: tuple[tuple[str, str, str], Outcome] | None = None  # the last one whose ranks have certainly waited
+        self.is_reducing = False  # programs that are tried now were made smaller
         self.smallest: list[Smaller] = []  # programs that were made smaller, of the same law
 
     def plainly(self, task: Task, world: World) -> list[Answer]:
-        """Plain's answers, asked for once; without one in time, once more and longer: the machine may have been held up."""
+        """Plain's answers, asked for once; without one in time, once more and longer: the machine may have been held up.
+
+        A program that was made smaller and does not end is asked for no more.
+        """
         if task in self.answers:
             return self.answers[task]
         try:
             self.answers[task] = in_time(world.run(task))
         except WorldEnded as ended:
-            if not ended.hangs:
+            if not ended.hangs or self.is_reducing:
                 raise
             with world.limited(LONGER * world.seconds, world.grace):
                 self.answers[task] = in_time(world.run(task))
@@ -88,6 +96,17 @@ class RankedExplorer(Explorer):
         """The programs of a law; if an implementation does not claim nesting, their argument ``nested`` is False."""
         drawn = law.strategies(claims)
         return [*drawn] if law.may_nest(claims) else [nesting(one, allowed=False) for one in drawn]
+
+    def programs(self, law: Law, claims: Implementation) -> list[Comparable]:
+        """The distinct programs that a law is tried on, drawn once for all that claim the same of what they may depend on."""
+        seen = replace(claims, name="any", capabilities=claims.capabilities & DECIDE_PROGRAMS, known={})
+        return super().programs(law, seen)
+
+    def whole_number(self, law: Law, claims: Implementation) -> float:
+        """How many cases there are of each of a law's strategies."""
+        self.forget_others(law)
+        strategies = len(law.strategies(claims))
+        return number_of_cases(law, self.profile, strategies) / strategies
 
     def floor(self, law: Law, claims: Implementation) -> int:
         """How many cases must prove something, of those that there are."""
@@ -105,10 +124,17 @@ class RankedExplorer(Explorer):
         return RankedCase(program, implementation, world.size, world.run, plainly, law.names, subject, law.options, law.counts)
 
     def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
+        """The outcome of a program. One that hangs while its ranks certainly wait for each other is not run twice."""
         assert isinstance(law, RankedLaw)
         recomputes = law.recomputes and "recomputes" in implementation.capabilities
         check: Callable[[Any], None] = law.check
-        return judge(check, self.case(law, program, implementation), recomputes=recomputes, gradients=law.gradients)
+        asked = law.name, program.source, implementation.name
+        if self.hung is not None and self.hung[0] == asked:
+            return self.hung[1]
+        outcome = judge(check, self.case(law, program, implementation), recomputes=recomputes, gradients=law.gradients)
+        if outcome.verdict is Verdict.HANGS and self.worlds.of(law.ranks).waited:
+            self.hung = asked, outcome
+        return outcome
 
     def row(self, law: RankedLaw, implementation: Implementation, claims: Implementation | None = None) -> dict[str, Any]:
         """The row of a law, by the claims of that or another implementation."""
@@ -159,7 +185,11 @@ class RankedExplorer(Explorer):
         before = program_in(self.earlier(result.law.name, result.implementation.name), result, options)
         known = [*([] if before is None else [before]), *self.smallest]
         with world.limited(SECONDS_OF_SMALLER, GRACE_OF_SMALLER):
-            smallest = reduced(result, options, shows, known)
+            self.is_reducing = True
+            try:
+                smallest = reduced(result, options, shows, known)
+            finally:
+                self.is_reducing = False
         if isinstance(smallest.program, Smaller):
             self.smallest.append(smallest.program)
         return script(smallest, world.size, options)

@@ -16,8 +16,8 @@ from conformance.judging.law import Law, Profile, Programs
 FAMILY = "distributed"
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
-        "quick": Profile(3, 0, False, patience=40),
-        "default": Profile(10, 15, True, patience=60),
+        "quick": Profile(3, 0, False, patience=40, certainty=0.9, least=2),
+        "default": Profile(10, 15, True, patience=60, certainty=0.99, least=3),
         "soak": Profile(150, 150, True, patience=300),
     }
 )
@@ -50,7 +50,10 @@ def ranked_law(
     about: Iterable[str] = (),
     **options: Any,
 ) -> Callable[[Callable[[RankedCase], None]], Callable[[RankedCase], None]]:
-    """Register a law. Its name is that of the function, its first docstring line the statement; see ``Law`` for the rest."""
+    """Register a law. Its name is that of the function, its first docstring line the statement; see ``Law`` for the rest.
+
+    ``programs`` may depend on those capabilities alone that ``DECIDE_PROGRAMS`` of ``conformance.distributed.explorer`` has.
+    """
 
     def make(check: Callable[[RankedCase], None]) -> Callable[[RankedCase], None]:
         name = check.__name__.removeprefix("test_")

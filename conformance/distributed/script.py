@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +23,8 @@ from conformance.reproducers.reduction_steps import MOST, laid_out, smaller_ones
 from conformance.reproducers.script import HOOK, binding
 from conformance.reproducers.script_syntax import dotted_names, parts
 
+Lines = frozenset[tuple[str, int]]  # how many of each
+Step = tuple[Lines, Lines]
 HEAD = ("import torch", "import torch.distributed as dist")
 EVALUATIONS = 60  # smaller programs that are tried at most
 HANG_SECONDS = 30
@@ -41,11 +44,15 @@ ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Smaller:
-    """A smaller program: its text, with the sums and arguments of the whole one; None if these are not known."""
+    """A smaller program: its text, with the sums and arguments of the whole one; None if these are not known.
+
+    It is ``least`` if each step that would make it smaller was tried, for some implementation, and lost the fault.
+    """
 
     source: str
     sums: Any
     arguments: tuple[tuple[str, Any], ...] | None = None
+    least: bool = field(default=False, compare=False)
 
 
 def script(result: Result, ranks: int, options: str = "") -> str:
@@ -110,17 +117,28 @@ def reduced(
 
     What ``shows`` gives says what is due of the smaller program, None that it has not the fault. If one does that was found
     ``earlier``, for another implementation or in another run, that is taken; if its script is too long, it is made smaller.
+    A step that has lost the fault is not tried again once others were made, unless the script is too long without.
     """
     bound, best, tried = binding(result.implementation, options), result, 0
     for program in earlier:
         if (found := shows(program)) is not None:
             best = _of(result, program, found)
+            if program.least:
+                return best
             break
-    improved = best is result or len(script(best, 2, options).splitlines()) > MOST
+
+    def is_long() -> bool:
+        return len(script(best, 2, options).splitlines()) > MOST
+
+    lost, again = set[Step](), False  # steps that lost the fault, and whether one of them was left out since a step was made
+    improved = best is result or is_long()
     while improved and tried < EVALUATIONS:
         improved = False
-        assert best.program is not None
-        for text in smaller_ones(_one_a_line(best, bound), bound):
+        before = _one_a_line(best, bound)
+        for text in smaller_ones(before, bound):
+            if (step := _step(before, text)) in lost:
+                again = True
+                continue
             if (tried := tried + 1) > EVALUATIONS:
                 break
             smaller = _smaller(text, bound, result)
@@ -128,7 +146,19 @@ def reduced(
                 best = _of(best, smaller, found)
                 improved = True
                 break
+            lost.add(step)
+        if not improved and again and tried < EVALUATIONS and is_long():
+            lost.clear()
+            improved, again = True, False
+    if isinstance(best.program, Smaller) and tried < EVALUATIONS:
+        best = replace(best, program=replace(best.program, least=True))
     return best
+
+
+def _step(before: str, after: str) -> Step:
+    """The lines that a step takes away, and those that it adds."""
+    old, new = Counter(before.splitlines()), Counter(after.splitlines())
+    return frozenset((old - new).items()), frozenset((new - old).items())
 
 
 def _of(result: Result, program: Smaller, found: Outcome) -> Result:

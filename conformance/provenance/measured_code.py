@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import impls
+from conformance.distributed import case_numbers
+from conformance.distributed.law import PROFILES as RANKED_PROFILES
+from conformance.distributed.law import all_laws as ranked_laws
 from conformance.judging.case_numbers import number_of_cases
 from conformance.judging.law import PROFILES, all_laws
 from conformance.provenance.fingerprints import LAWS, RANKED_LAWS, Item, Sources
@@ -95,7 +98,8 @@ def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, s
     if RANKS in row:
         law = f"{sources.holding(RANKED_LAWS, name)}:{name}"
         profile = f"conformance.distributed.law:PROFILES[{header['profile']}]"
-        return {"law": sources.undeclared.fingerprint([law, profile, *RANKED_JUDGE])}
+        ranked = case_numbers.number_of_cases(ranked_laws()[row["law"]], RANKED_PROFILES[header["profile"]])
+        return {"law": sources.undeclared.fingerprint([law, profile, *RANKED_JUDGE], [f"{ranked:.2f} cases"])}
     apart = () if row["impl"] in impls.names() else APART
     profile = f"conformance.judging.law:PROFILES[{header['profile']}]"
     roots = [f"{sources.holding(LAWS, name)}:{name}", profile, *JUDGE, *apart]

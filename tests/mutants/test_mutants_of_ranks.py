@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,7 @@ from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import Mutant
 from impls.distributed_limits import declared
 
-QUICK = replace(PROFILES["quick"], cases=12)
+DEFAULT = PROFILES["default"]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def made(law: str) -> Mutant:
 @pytest.mark.parametrize(("law", "mutant"), [(law, made(law)) for law in mutants.names()], ids=mutants.names())
 def test_the_law_catches_its_mutant(law: str, mutant: Mutant, worlds: Worlds) -> None:
     found_as = {mutant.implementation.name: f"{mutants.__name__}:{mutants.catches(law)}.implementation"}
-    explorer, nested = RankedExplorer(worlds, QUICK, 0, found_as), impls.get("nested")
+    explorer, nested = RankedExplorer(worlds, DEFAULT, 0, found_as), impls.get("nested")
     assert law not in declared(nested)
     its = all_laws()[law]
     for program in explorer.programs(its, nested):

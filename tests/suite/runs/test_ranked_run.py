@@ -22,6 +22,7 @@ from conformance.distributed.law import PROFILES, all_laws
 from conformance.distributed.script import Smaller
 from conformance.distributed.world import World, Worlds
 from conformance.judging.judge import Observation
+from conformance.judging.verdicts import Verdict
 from conformance.meters.interruptions import Timeout
 from conformance.page import page
 from conformance.programs.sums import DEFAULT
@@ -99,6 +100,32 @@ def test_what_a_limit_ended_is_no_answer_of_plain(limits: list[float]) -> None:
         with pytest.raises(Unjudged, match="does not end with plain regions: rank 1: no answer in 60 seconds"):
             case.plain  # noqa: B018 - it raises
     assert world.limits == [15.0, 60.0]
+
+
+class Stuck(World):
+    """A world of which only plain's programs come to their end; whether ranks ``wait`` for each other is known."""
+
+    def __init__(self, *, waits: bool) -> None:
+        super().__init__(2)
+        self.waits, self.asked = waits, list[Task]()
+
+    def run(self, task: Task) -> list[Answer]:
+        if task.subject:
+            self.asked.append(task)
+            self.waited = self.waits
+            raise WorldEnded("no answer", hangs=True)
+        return [Answer(0, Observation()), Answer(1, Observation())]
+
+
+@pytest.mark.parametrize(("waits", "times"), [(True, 1), (False, 2)])
+def test_a_program_that_hangs_is_run_again_unless_its_ranks_have_certainly_waited(waits: bool, times: int) -> None:
+    worlds, nested, other = Worlds(2), impls.get("nested"), impls.get("torch-nonreentrant")
+    stuck = worlds._there[2] = Stuck(waits=waits)
+    explorer = RankedExplorer(worlds, PROFILES["default"], 0)
+    assert [one.verdict for one in explorer.outcomes(all_laws()[LAW], nested, nested)] == [Verdict.HANGS]
+    assert len(stuck.asked) == times
+    assert [one.verdict for one in explorer.outcomes(all_laws()[LAW], other, nested)] == [Verdict.HANGS]
+    assert len(stuck.asked) == 2 * times
 
 
 @pytest.fixture

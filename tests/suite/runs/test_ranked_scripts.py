@@ -14,6 +14,7 @@ from torch.distributed.nn.functional import all_reduce
 from torch.utils.checkpoint import checkpoint
 
 import impls
+from conformance.distributed import script as distributed_script
 from conformance.distributed import script_endings
 from conformance.distributed.answer import Answer, Task
 from conformance.distributed.explorer import RankedExplorer, control_of
@@ -28,6 +29,7 @@ from conformance.reproducers.reduction_steps import MOST
 
 LAW = all_laws()["ddp_with_shared_weights"]
 LINES = tuple(f"    x{number} = torch.ones({number})" for number in range(9))
+LONG = [line.replace("torch.ones", f"{'long ' * 18 + str(number)!r}, torch.ones") for number in range(5) for line in LINES]
 HEAD = "import torch\nimport torch.distributed as dist\n\ndef run(checkpoint, note, device):\n"
 
 
@@ -82,11 +84,33 @@ def test_the_program_of_an_earlier_script_is_taken_while_it_shows_the_fault() ->
 
 def test_an_earlier_program_whose_script_is_too_long_is_made_smaller() -> None:
     shows = Shows()
-    many = [line.replace("torch.ones", f"{'long ' * 18 + str(number)!r}, torch.ones") for number in range(5) for line in LINES]
-    found = reduced(WHOLE, "", shows, [program(*many, LINES[3])])
+    found = reduced(WHOLE, "", shows, [program(*LONG, LINES[3])])
     assert shows.tried[0].count("\n") > MOST
     assert found.program is not None
     assert found.program.source.count("\n") < shows.tried[0].count("\n")
+
+
+def test_a_program_that_no_step_makes_smaller_is_taken_as_it_is() -> None:
+    shows, long = Shows(), replace(program(*LONG, LINES[3]), least=True)
+    assert reduced(WHOLE, "", shows, [long]).program == long
+    assert shows.tried == [long.source]
+
+
+def test_a_program_for_which_every_step_was_tried_is_said_to_be_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reduced(WHOLE, "", Shows()).program
+    assert isinstance(found, Smaller)
+    assert found.least
+    monkeypatch.setattr(distributed_script, "EVALUATIONS", 3)
+    other = reduced(WHOLE, "", Shows()).program
+    assert isinstance(other, Smaller)
+    assert not other.least
+
+
+def test_a_step_that_has_lost_the_fault_is_tried_again_only_if_the_script_is_too_long() -> None:
+    shows = Shows()
+    reduced(WHOLE, "", shows)
+    assert len(shows.tried) > len(LINES)
+    assert sum("x3 =" not in text for text in shows.tried) == 1
 
 
 def test_a_program_that_no_longer_shows_the_fault_is_not_taken() -> None:
