@@ -34,7 +34,7 @@ from torch.distributed.rendezvous import rendezvous
 import impls
 from conformance.distributed.answer import BACKENDS, Answer, Task, sent
 from conformance.distributed.collectives import LOOKS, Collectives, RegionStorages
-from conformance.distributed.waiting import Waiting, processes
+from conformance.distributed.waiting import Waiting, is_crowded, processes
 from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
@@ -183,9 +183,12 @@ def serve(connection: Connection, traces: Path, caches: Sequence[Callable[[], ob
             group.set(f"ended {rank}", "")
             wait_for_others(group, size, task.grace)  # those that wait for this one come back when it leaves
             dist.destroy_process_group()
-            for clear in caches if number % PROGRAMS_A_CACHE == 0 else ():
+            is_due = number % PROGRAMS_A_CACHE == 0 or is_crowded(os.getpid())
+            for clear in caches if is_due else ():
                 clear()
             gc.collect()  # a program's groups are in cycles, and each has threads of gloo that would go on
+            if is_due:
+                gc.freeze()  # modules that were imported since, and what programs left for good
             faulthandler.cancel_dump_traceback_later()
             connection.send_bytes(answer)
 

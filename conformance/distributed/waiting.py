@@ -1,4 +1,4 @@
-"""Whether ranks only wait for each other, as Linux tells of their threads; elsewhere that is never said.
+"""Whether ranks only wait for each other, or have too many threads, as Linux tells; elsewhere that is never said.
 
 A rank that waits and one that is slow, or that a busy machine holds up, are told apart: the slow one's threads run, or want to.
 """
@@ -16,6 +16,7 @@ SECONDS = 0.1  # in which no thread may run, if nothing else is said
 POLLS = 2  # that each thread of gloo that looks for what was sent must have made meanwhile: the first may have begun before
 POLLING = "gloo_tcp_loop"  # its name
 ASLEEP = "S"  # it waits for something, and not for a processor or a disk
+MOST_THREADS = 40  # of a rank between two programs: a few are its own, and each group that is still there has three
 Thread = tuple[str, str, int]  # its name, its state, and how often it began to run
 
 
@@ -73,3 +74,11 @@ def processes(pids: dict[int, int], ended: Iterable[int]) -> Processes:
     """Those of ranks; of these the ``ended`` ones, and this one, look at the others with their first thread."""
     parts = frozenset(pids[rank] for rank in ended) | {os.getpid()}
     return Processes(frozenset(pids.values()) - parts, parts)
+
+
+def is_crowded(pid: int) -> bool:
+    """Whether a rank has threads of process groups that are not let go of, which slow down all that it runs."""
+    try:
+        return len([*(PROC / str(pid) / "task").iterdir()]) > MOST_THREADS
+    except OSError:
+        return False

@@ -1,7 +1,8 @@
 """A world of ranks on this machine: started once by ``torch.distributed.run``, it runs many programs.
 
 The launcher chooses its ports, and ranks talk to the judge through a socket in a directory of its own, so that worlds do not
-interfere. If a rank hangs or ends, the whole world is ended, and the next program starts another.
+interfere. If a rank hangs or ends, or has gathered many threads of programs' process groups that are still held by something,
+the whole world is ended, and the next program starts another.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TypeVar
 
 from conformance.distributed import rank as rank_module
 from conformance.distributed.answer import Answer, Task, Unjudged, WorldEnded
-from conformance.distributed.waiting import Processes, Waiting
+from conformance.distributed.waiting import Processes, Waiting, is_crowded
 from conformance.rows.results_file import ROOT
 
 START_SECONDS = 300  # in which ranks import torch and its slowest modules
@@ -73,10 +74,13 @@ class World:
                 self._received(START_SECONDS, _is_imported)
                 self._imported.add(task.subject)
             self._send(task)
-            return self._received(self.seconds, _loaded)
+            answers = self._received(self.seconds, _loaded)
         except BaseException:
             self.close()
             raise
+        if any(map(is_crowded, self._pids.values())):
+            self.close()
+        return answers
 
     def _send(self, message: Task | str) -> None:
         for connection in self._ranks.values():

@@ -113,6 +113,17 @@ def test_no_threads_are_left_of_groups_that_torch_keeps(world: World) -> None:
     assert max(threads(world)) < max(before) + 3 * (PROGRAMS_A_CACHE + 1)  # three threads a group, and one may still end
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not tell of threads")
+def test_a_world_whose_programs_leave_many_groups_behind_is_replaced(world: World) -> None:
+    sums(world)
+    pids, started = [*world._pids.values()], world.started
+    lines = "    torch.kept_here = [dist.new_group() for _ in range(30)]\n"
+    assert [one.observation.error for one in world.run(Task(HEAD + lines, ""))] == [None, None]
+    assert alive(pids) == []
+    assert sums(world) == [3.0, 3.0]
+    assert world.started == started + 1
+
+
 def test_a_cycle_of_a_program_is_not_collected_while_it_runs(world: World) -> None:
     assert [answer.observation.notes["is there"] for answer in world.run(Task(CYCLE, ""))] == [True, True]
 
