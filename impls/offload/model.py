@@ -74,8 +74,8 @@ class OffloadModel(nn.Module):
     refused as it is in a checkpoint, here under no_grad, too. One that calls ``torch.func.jvp`` is refused in backward where
     its slice runs again on what was a view, as microbatches are.
 
-    Not checked: that rows do not depend on each other, and that each row of an input gives as many of an output; changes in forward of parameters and buffers through numpy, which are
-    lost; other state of modules, which changes again when a slice runs again. A parameter in several slices, or used several
+    Not checked: that rows do not depend on each other, and that each row of an input gives as many of an output; changes in
+    forward of parameters and buffers through numpy, which are lost; other state of modules, which changes again when a slice runs again. A parameter in several slices, or used several
     times in one and in several forwards, gets its gradients summed slice by slice and forward by forward, which is another
     order than plain's. Under autocast a weight that one slice uses several times is cast each time, so gradients are added
     in its own dtype. A module that checkpoints itself reads its own parameters when it is recomputed, and raises where these
