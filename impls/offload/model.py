@@ -75,13 +75,13 @@ class OffloadModel(nn.Module):
     its slice runs again on what was a view, as microbatches are.
 
     Not checked: that rows do not depend on each other, and that each row of an input gives as many of an output; changes in
-    forward of parameters and buffers through numpy, which are lost; other state of modules, which changes again when a slice runs again. A parameter in several slices, or used several
-    times in one and in several forwards, gets its gradients summed slice by slice and forward by forward, which is another
-    order than plain's. Under autocast a weight that one slice uses several times is cast each time, so gradients are added
-    in its own dtype. A module that checkpoints itself reads its own parameters when it is recomputed, and raises where these
-    are on another device. Memory that modules keep in attributes of their own stays where it is, as does what cuDNN makes of
-    an LSTM's weights. Of the user's saved-tensor hooks around a checkpointed model those for inputs of slices are asked, and
-    decide where these live.
+    forward of parameters and buffers through numpy, which are lost; other state of modules, which changes again when a
+    slice runs again. A parameter in several slices, or used several times in one and in several forwards, gets its
+    gradients summed slice by slice and forward by forward, which is another order than plain's. Under autocast a weight
+    that one slice uses several times is cast each time, so gradients are added in its own dtype. A module that checkpoints
+    itself reads its own parameters when it is recomputed, and raises where these are on another device. Memory that modules
+    keep in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Of the user's
+    saved-tensor hooks around a checkpointed model those for inputs of slices are asked, and decide where these live.
 
     Threads may share a model; a module's own ``parameters()``, unlike the model's, gives copies while another thread runs
     it. Source: FairScale's OffloadModel; Pudipeddi et al. 2020 (arXiv 2002.05645); Ren et al. 2021 (arXiv 2101.06840).
