@@ -6,13 +6,16 @@ import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
 
 def run(checkpoint, note, device):
-    torch.manual_seed(1)
-    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
         h3 = torch.sin(a2)
-        return h3
+        def f1_last(f1_inner):
+            f1_result = torch.sin(f1_inner)
+            return f1_result
+        f1_outer = checkpoint(f1_last, h3)
+        return f1_outer
     h4 = checkpoint(f1, p0)
-    h4.backward(torch.ones_like(h4), retain_graph=True)
     h4.backward(torch.ones_like(h4))
 
 def region_name(function):
@@ -29,6 +32,6 @@ def counting(function, *args, **kwargs):
     return checkpoint(counted(function, names), *args, **kwargs)
 run(counting, lambda label, value=None: None, 'cpu')
 seen = collections.Counter(names)
-for label, number in {'f1': 3}.items():
+for label, number in {'f1_last': 2}.items():
     print(f'{label}: due is {number}, deepspeed-nonreentrant {seen.get(label, 0)}')
-sys.exit(any((seen.get(label, 0) != number for label, number in {'f1': 3}.items())))
+sys.exit(any((seen.get(label, 0) != number for label, number in {'f1_last': 2}.items())))

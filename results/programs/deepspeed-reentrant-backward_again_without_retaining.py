@@ -6,10 +6,10 @@ import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 
 def run(checkpoint, note, device):
-    torch.manual_seed(2)
-    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 * a2
+        h3 = torch.sin(a2)
         return h3
     h4 = checkpoint(f1, p0)
     h4.backward(torch.ones_like(h4))
@@ -25,7 +25,7 @@ def near(x, units):
 def plain(function=None, *args, **kwargs):
     return function(*args, **kwargs) if args or function is not None else lambda f: f
 def note(label, value=None):
-    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 24.1), value)
+    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 9.996), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try:
         run(one, note, 'cpu')

@@ -9,7 +9,7 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 * a2
+        h3 = torch.sin(a2)
         return h3
     h4 = checkpoint(f1, p0)
     h5 = torch.sin(h4)
@@ -26,7 +26,7 @@ def near(x, units):
 def plain(function=None, *args, **kwargs):
     return function(*args, **kwargs) if args or function is not None else lambda f: f
 def note(label, value=None):
-    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 71.21), value)
+    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 41.88), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try:
         run(one, note, 'cpu')

@@ -13,15 +13,14 @@ def run(checkpoint, note, device):
     layer = Hooking()
     def outer(h): return layer(h).tanh()
     y = checkpoint(outer, p)
-    y.backward(torch.ones_like(y), retain_graph=True)
-    y.backward(torch.ones_like(y))
+    for number in range(2): y.backward(torch.ones_like(y), retain_graph=True)
 class Near(tuple):
     def __eq__(self, other):
         return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
 def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
 def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 183.1), value)
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 320.4), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:

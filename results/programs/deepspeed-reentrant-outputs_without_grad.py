@@ -5,10 +5,10 @@ import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 
 def run(checkpoint, note, device):
-    torch.manual_seed(2)
-    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 * a2
+        h3 = torch.sin(a2)
         return (h3, h3.detach())
     f1_value = checkpoint(f1, p0)
     h5 = f1_value[1]
@@ -24,7 +24,7 @@ def near(x, units):
 def plain(function=None, *args, **kwargs):
     return function(*args, **kwargs) if args or function is not None else lambda f: f
 def note(label, value=None):
-    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 21.69), value)
+    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 8.996), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try:
         run(one, note, 'cpu')

@@ -16,18 +16,18 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(box3):
-        def f5(box7): return OrderedDict([(0, box7[0])])
-        f5_value = checkpoint(f5, OrderedDict([(0, torch.sin(box3[0]))]))
-        note('f5 returned', f5_value)
-        return OrderedDict([(0, f5_value[0])])
+        a2 = box3[0]
+        h4 = torch.sin(a2)
+        return OrderedDict([(0, h4)])
     f1_value = checkpoint(f1, OrderedDict([(0, p0)]))
+    note('f1 returned', f1_value)
 class Near(tuple):
     def __eq__(self, other):
         return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
 def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
 def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 33.48), value)
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 25.04), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:

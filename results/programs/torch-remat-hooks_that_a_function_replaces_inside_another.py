@@ -23,7 +23,7 @@ def run(checkpoint, note, device):
         return layer(h).tanh()
     for step in range(1):
         y = checkpoint(outer, p)
-        for number in range(1):
+        for number in range(2):
             y.backward(y, retain_graph=True)
             note(f'gradients {step} {number}', [p.grad])
 class Near(tuple):
@@ -32,7 +32,7 @@ class Near(tuple):
 def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
 def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 183.1), value)
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 320.4), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:
