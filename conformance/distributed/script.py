@@ -12,6 +12,7 @@ from typing import Any
 
 from conformance.distributed import script_endings
 from conformance.distributed.answer import BACKENDS
+from conformance.distributed.programs import policies
 from conformance.judging.judge import Outcome
 from conformance.judging.references import REFERENCES
 from conformance.judging.result import Result
@@ -22,6 +23,7 @@ from conformance.reproducers.embedding import Embedding
 from conformance.reproducers.reduction_steps import MOST, laid_out, smaller_ones
 from conformance.reproducers.script import HOOK, binding
 from conformance.reproducers.script_syntax import dotted_names, parts
+from impls import Implementation
 
 Lines = frozenset[tuple[str, int]]  # how many of each
 Step = tuple[Lines, Lines]
@@ -62,7 +64,7 @@ def script(result: Result, ranks: int, options: str = "") -> str:
     about = f"{result.implementation.name}, law {result.law.name}. {result.law.statement}"
     head = '"""' + "\n".join(textwrap.wrap(f"{about} torchrun --nproc-per-node {ranks} shows it.", WIDTH - 6)) + '"""'
     told = [] if result.measured else [UNMEASURED + textwrap.indent(result.detail, "# ")]
-    bound = binding(result.implementation, options)
+    bound = _binding(result.implementation, options)
     text = "\n".join(line for line in result.program.source.splitlines() if line not in HEAD).strip("\n")
     tail = _tail(result.measured or Measured(), result)
     used = dotted_names(f"{bound}\n{text}\n{tail}")
@@ -71,6 +73,17 @@ def script(result: Result, ranks: int, options: str = "") -> str:
     )
     begin = [head, *told, f"import {', '.join(modules)}", HOOK, *HEAD, bound]
     return laid_out("\n".join(begin) + f"\n\n{text}\n\n{tail}")
+
+
+def _binding(implementation: Implementation, options: str) -> str:
+    """Python source that binds what a script judges, after the definitions of the policies that the options name."""
+    embedding = Embedding()
+    for name in sorted(identifiers(f"dict({options})") & vars(policies).keys()):
+        embedding.add(vars(policies)[name])
+    if not embedding.texts:
+        return binding(implementation, options)
+    subject, _, call = binding(implementation, options.replace(f"{policies.__name__}.", "")).rpartition("\n")
+    return "\n".join([subject, *embedding.texts.values(), call])
 
 
 def _tail(measured: Measured, result: Result) -> str:
@@ -106,7 +119,7 @@ def program_in(script: str, result: Result, options: str = "") -> Smaller | None
 
     Its arguments are not known, for a script does not say them, and those of the result may be others.
     """
-    found = _smaller(script, binding(result.implementation, options), result)
+    found = _smaller(script, _binding(result.implementation, options), result)
     return None if found is None else replace(found, arguments=None)
 
 
@@ -119,7 +132,7 @@ def reduced(
     ``earlier``, for another implementation or in another run, that is taken; if its script is too long, it is made smaller.
     A step that has lost the fault is not tried again once others were made, unless the script is too long without.
     """
-    bound, best, tried = binding(result.implementation, options), result, 0
+    bound, best, tried = _binding(result.implementation, options), result, 0
     for program in earlier:
         if (found := shows(program)) is not None:
             best = _of(result, program, found)

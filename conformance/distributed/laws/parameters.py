@@ -205,6 +205,7 @@ def test_fsdp_with_explicit_prefetch(case: RankedCase) -> None:
 
 
 _POLICY = {"regions": st.integers(1, 2), "reshard": st.booleans(), "steps": st.just(2)}
+_UNITS = {"units": st.integers(2, 3), "reshard": st.booleans(), "parent": st.booleans(), "steps": st.just(2)}
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
@@ -216,12 +217,7 @@ def test_fsdp_with_a_selective_policy(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
-@ranked_law(
-    sharded_programs(units=YES, outside=YES, dropout=st.just(0.0)),
-    needs=["context-fn"],
-    effort=0.5,
-    context_fn=policies.everything,
-)
+@ranked_law(named(policies.several_units, SUMS, **_UNITS), needs=["context-fn"], effort=0.5, context_fn=policies.everything)
 def test_several_fsdp_units_under_a_region_whose_policy_keeps_all(case: RankedCase) -> None:
     """A policy may keep all of a region around several units, what these gather included: each rank has plain's shards."""
     case.equals_plain()

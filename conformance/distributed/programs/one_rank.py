@@ -68,19 +68,18 @@ def piped(checkpoint: Any, note: Any, device: str, *, schedule: str, regions: in
 
     rank, world = dist.get_rank(), dist.get_world_size()
 
-    class Part(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(regions))
-            self.is_region = True
+    class Part(torch.nn.Sequential):
+        is_region = True
 
         def forward(self, h):
-            for layer in self.layers:
-                run = torch.nn.Sequential(layer, torch.nn.Tanh())
-                h = checkpoint(run, h) if self.is_region else run(h)
+            for layer in self:
+                h = checkpoint(layer, h) if self.is_region else layer(h)
             return h
 
-    parts = [Part() for _ in range(world)]
+    def layer():
+        return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+
+    parts = [Part(*(layer() for _ in range(regions))) for _ in range(world)]
     whole = copy.deepcopy(torch.nn.Sequential(*parts))
     for part in whole:
         part.is_region = False
@@ -90,8 +89,7 @@ def piped(checkpoint: Any, note: Any, device: str, *, schedule: str, regions: in
     torch.manual_seed(1)
     for step in range(steps):
         x, y = torch.randn(2 * microbatches, 4), torch.randn(2 * microbatches, 4)
-        given = {} if rank < world - 1 else {"target": y}
-        made.step(*[x] * (rank == 0), **given)
+        made.step(*[x] * (rank == 0), target=y if rank == world - 1 else None)
         for one, other in zip(x.chunk(microbatches), y.chunk(microbatches), strict=True):
             (torch.nn.functional.mse_loss(whole(one), other) / microbatches).backward()
         note(f"gradients {step}", [one.grad for one in parts[rank].parameters()])

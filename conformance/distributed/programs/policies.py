@@ -50,3 +50,25 @@ def sharded(checkpoint: Any, note: Any, device: str, *, regions: int, outside: b
         optimizer.step()
         optimizer.zero_grad()
     note("whole parameters", [one.full_tensor() for one in parameters])
+
+
+def several_units(checkpoint: Any, note: Any, device: str, *, units: int, reshard: bool, parent: bool, steps: int) -> None:
+    """A region around several units, which may be of one parent that is a unit itself."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    layers = [fully_shard(torch.nn.Linear(4, 4), reshard_after_forward=reshard) for _ in range(units)]
+    model = torch.nn.Sequential(*layers, torch.nn.Tanh())
+    if parent:
+        fully_shard(model, reshard_after_forward=reshard)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    torch.manual_seed(1 + dist.get_rank())
+    for step in range(steps):
+        x = torch.randn(3, 4, requires_grad=True)
+        y = checkpoint(model, x * 1)
+        y.square().mean().backward()
+        note(f"forward {step}", y)
+        note(f"gradients {step}", [x.grad, *(one.grad.to_local() for one in model.parameters())])
+        optimizer.step()
+        optimizer.zero_grad()
+    note("whole parameters", [one.full_tensor() for one in model.parameters()])

@@ -74,6 +74,18 @@ def test_what_the_fault_does_not_need_is_left_out() -> None:
     assert 1 < len(shows.tried) <= EVALUATIONS
 
 
+def test_a_script_defines_the_policy_that_it_passes_on() -> None:
+    result = replace(WHOLE, law=all_laws()["several_fsdp_units_under_a_region_whose_policy_keeps_all"])
+    text = script(reduced(result, result.written_options(), Shows()), 2, result.written_options())
+    assert "conformance" not in text
+    names: dict[str, Any] = {}
+    exec(text.partition("\n\n")[0], names)
+    assert isinstance(names["checkpoint"].keywords["context_fn"](), tuple)
+    before = program_in(text, result, result.written_options())
+    assert before is not None
+    assert LINES[3] in before.source
+
+
 def test_the_program_of_an_earlier_script_is_taken_while_it_shows_the_fault() -> None:
     before = program_in(script(reduced(WHOLE, "", Shows()), 2), WHOLE)
     assert before is not None
