@@ -130,3 +130,14 @@ def test_gradients_of_models_that_are_asked_for_at_once(case: Case) -> None:
 def test_a_step_that_is_compiled_around_a_model(case: Case) -> None:
     """A compiled step that calls the model gives plain's values and gradients, also at another shape."""
     equals_plain(case)
+
+
+AGAIN = {**CUT, "checkpoint": st.just(True)}
+OF = st.sampled_from(("a weight", "an input", "data"))
+
+
+@for_readers("advanced", "wrong gradient", "RReLU, noise, uninitialised memory")
+@offload_law(written(visible_attributes.written_late, of=OF, away=BOTH, **AGAIN), effort=1)
+def test_noise_that_a_model_draws_once_it_is_saved(case: Case) -> None:
+    """Noise that rrelu draws into memory that is saved already is plain's in backward, for an input as for a weight."""
+    equals_plain(case)

@@ -28,6 +28,13 @@ _NOT_DATA = (nn.Module, type, ModuleType)
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque)  # classes derived from these are unknown to pytree
 
 
+class _ArgumentHooks(saved_on):
+    """Bring back what was saved as it is. The node that asks for a recomputation is not the one that saved an argument."""
+
+    def _unpack(self, saved: Any) -> torch.Tensor:
+        return self.unpack_hook(saved.restore())
+
+
 class _Copy:
     """A tensor at the boundary between two slices, at the value and version that it had there."""
 
@@ -42,8 +49,8 @@ class _Copy:
             value = replica(value)
         kind = torch.Tensor if isinstance(tensor, torch.nn.Parameter) else type(tensor)  # parameters are kept where they are
         value = with_attributes(value, kind, attributes(tensor))
-        own = nullcontext() if hooks_are_active() else saved_on(route.offload_device, pin_memory=route.copy_streams is not None)
-        with own:
+        pin_memory = route.copy_streams is not None
+        with nullcontext() if hooks_are_active() else _ArgumentHooks(route.offload_device, pin_memory=pin_memory):
             self.packed = Packed(value)
 
     def restore(self, nowhere: Nowhere) -> torch.Tensor:

@@ -30,12 +30,12 @@ from impls.torch_private import (
 class OffloadModel(nn.Module):
     """A chain of modules whose parameters are on ``offload_device``, but for those of the slice that computes on ``device``.
 
-    Called as the model is: the first module gets all arguments, moved to ``device`` in containers of its own; each other
-    one gets the value of the one before it, a tuple as one argument. The result is on ``device``. Modules, ``state_dict``,
-    parameters and buffers have the model's own names, and parameters stay the objects they were, so that optimizers, hooks,
-    saving and loading work as they do without it. Gradients are where parameters are. With one microbatch all values are
-    those of the model on ``device``, to the last bit if its parameters have no gaps in memory, as their copies have none;
-    under autocast and in inference mode, those of the model inside a dispatch mode.
+    Called as the model is: the first module gets all arguments under their own names, moved to ``device`` in containers of
+    its own; each other one gets the value of the one before it, a tuple as one argument. The result is on ``device``.
+    Modules, ``state_dict``, parameters and buffers have the model's own names, and parameters stay the objects they were,
+    so that optimizers, hooks, saving and loading work as they do without it. Gradients are where parameters are. With one
+    microbatch all values are those of the model on ``device``, to the last bit if its parameters have no gaps in memory, as
+    their copies have none; under autocast and in inference mode, those of the model inside a dispatch mode.
 
     Args:
         model: an nn.Sequential, or a list, tuple or nn.ModuleList of modules.
@@ -117,7 +117,7 @@ class OffloadModel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's value; see the class for what happens to arguments and results."""
-        if torch.jit.is_tracing():
+        if torch.jit.is_tracing():  # type: ignore[attr-defined]
             raise RuntimeError("torch.jit.trace cannot follow an OffloadModel. Trace the model that it was made of")
         if torch.compiler.is_dynamo_compiling():  # its copies of parameters are no inputs that a graph could have
             return torch.compiler.disable(self._value)(*args, **kwargs)

@@ -188,6 +188,7 @@ class _Region:
                 f"{self.__qualname__} ran on tensors that have tangents of forward-mode differentiation, which are not there "
                 "when it runs again in backward. Pass checkpoint_activation=False"
             )
+        self.refuse_lost_places()
         names = [name for name in self.flags if name not in self.start]
         self.use.check(names)
         self.use.check_silent(names)
@@ -208,6 +209,20 @@ class _Region:
                 return execute(self.use, self.chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True
+
+    def refuse_lost_places(self) -> None:
+        """Modules that were exchanged since forward may have no place for a parameter that it ran with."""
+        for place in self.use.places:
+            path, _, own = place.rpartition(".")
+            try:
+                module = self.chain.get_submodule(path)
+            except AttributeError:
+                module = None
+            if module is None or own not in {**module._parameters, **module._buffers}:
+                raise RuntimeError(
+                    f"{self.__qualname__} had a parameter or buffer {place!r} in forward, for which its modules have no place "
+                    "now that it runs again. Exchange modules after backward, or pass checkpoint_activation=False"
+                )
 
 
 def nodes_of(values: Any) -> tuple[Any, ...]:

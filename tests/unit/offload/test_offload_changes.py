@@ -383,3 +383,24 @@ def test_a_hook_of_a_slice_without_parameters_is_noticed() -> None:
     y = OffloadModel([first, last], "cpu", num_slices=2, checkpoint_activation=True)(torch.randn(2, 4))
     with pytest.raises(RuntimeError, match="changed by a later forward, or by a hook"):
         y.sum().backward()
+
+
+class Inner(nn.Module):
+    """A block whose layer can be exchanged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x).sin()
+        return y
+
+
+@pytest.mark.parametrize("exchanged", [nn.Identity(), nn.Sequential(nn.Linear(2, 2))])
+def test_a_slice_whose_module_was_exchanged_is_not_run_again(exchanged: nn.Module) -> None:
+    block = Inner()
+    y = OffloadModel([block], "cpu", num_slices=1, checkpoint_activation=True)(torch.randn(3, 2))
+    block.inner = exchanged
+    with pytest.raises(RuntimeError, match=r"slice 0 \(0\) had a parameter or buffer '0.inner.weight' in forward, for which"):
+        y.sum().backward()

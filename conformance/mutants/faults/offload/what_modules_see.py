@@ -146,3 +146,15 @@ def sends_gradients_without_a_storage(copy: Copy) -> None:
 def is_compiled(copy: Copy) -> None:
     """What loads parameters and runs slices is compiled with the step."""
     copy.replace("offload.model", "OffloadModel.forward", copy["offload.model"].OffloadModel._value)
+
+
+@mutant("offload.saved_tensors", "offload-models", "noise_that_a_model_draws_once_it_is_saved")
+def ends_before_noise_is_drawn(copy: Copy) -> None:
+    """A region is not told what is saved after noise that is drawn once it is saved, and ends before that."""
+    copy.replace("offload.saved_tensors", "_kind", lambda tensor, *, requires_grad: object())
+
+
+@mutant("offload.boundary", "offload-models", "noise_that_a_model_draws_once_it_is_saved")
+def takes_arguments_for_noise(copy: Copy) -> None:
+    """What a slice was called with is taken for noise that the operator drew which asks for the recomputation."""
+    copy.wrap("offload.boundary", "_ArgumentHooks", lambda there: there.__base__)

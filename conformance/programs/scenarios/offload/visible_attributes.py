@@ -261,3 +261,21 @@ def compiled_model(OffloadModel, note, device, place, *, rows, slices, checkpoin
         note(f"forward {turn}", here([y]))
         y.sum().backward()
         note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+
+
+def written_late(OffloadModel, note, device, place, *, of, slices, checkpoint):  # noqa: N803
+    class Gate(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(-torch.rand(2))
+
+        def forward(self, x):
+            return x + torch.nn.functional.rrelu(self.weight, training=True)
+
+    layers = [torch.nn.Linear(2, 2), Gate() if of == "a weight" else torch.nn.RReLU()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    x = torch.randn(4, 2, requires_grad=of == "an input")
+    y = model(x.to(place))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here([x.grad, *(p.grad for p in model.parameters())]))
