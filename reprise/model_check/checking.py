@@ -37,6 +37,7 @@ from reprise.model_check.report import NOT_TOLD_APART, Report, Result
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
+REENTRANT = "torch-reentrant"  # checked besides those, if a call of the model asks for it
 _PLAIN = ""  # the key for plain's seconds: no implementation has this name, whereas one may be called plain
 
 
@@ -56,11 +57,14 @@ def check(
     ``build()`` returns ``(model, loss)`` with ``loss(model)`` a scalar, or ``(model, example_inputs)``; it is called anew
     for each run. ``regions`` are globs of module names, besides the model's own calls of PyTorch's checkpoint. For a
     ``budget`` in bytes, such as 500000 and "1.5GiB", or as a share of plain's peak, "60%", regions are chosen (with scipy).
+    By default torch-reentrant is checked, too, if a call of the model asks for ``use_reentrant=True``.
     Raises TypeError and ValueError for what is not accepted and for a model that fails without checkpointing.
     Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
     """
     if steps < 1:
         raise InvalidArgument(f"steps is {steps}; it must be 1 or more")
+    if not callable(build):
+        raise InvalidArgument(f"build is {build!r}, which cannot be called; {ACCEPTED}")
     chosen = [impl] if isinstance(impl, str | Implementation) else list(impl)
     with _arguments():
         found = [one if isinstance(one, Implementation) else _found(one) for one in chosen]
@@ -76,7 +80,7 @@ def check(
     tell = progress or (lambda _: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each run would repeat the model's warnings
-        return _Check(setting, tell, explain, budget).report(found)
+        return _Check(setting, tell, explain, budget, adds_reentrant=impl is DEFAULT).report(found)
 
 
 def assert_equals_plain(
@@ -92,6 +96,7 @@ def assert_equals_plain(
 
     If it cannot be told whether it agrees, this raises too, unless plain's own runs differ: let ``build`` be deterministic.
     """
+    __tracebackhide__ = True  # pytest shows the report, and none of this function
     report = check(build, impl=impl, regions=regions, device=device, steps=steps, explain=explain)
     if not report.passes:
         raise AssertionError(f"checkpointing changes the step\n{report}")
@@ -151,6 +156,7 @@ class _Check:
     tell: Callable[[str], object]
     explain: bool
     budget: int | str | None
+    adds_reentrant: bool = False
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of steps, by implementation
 
     def report(self, found: list[Implementation]) -> Report:
@@ -162,12 +168,12 @@ class _Check:
                 "return a loss that has gradients, and no model whose last layer is zero"
             )
         self.seconds[_PLAIN] = plain.seconds
+        if self.adds_reentrant and plain.first.reentrant_calls:
+            found = [*found, impls.get(REENTRANT)]
         results = [self._result(one, plain) for one in found]
         ratios = self._times(found)
         results = [
-            replace(
-                result, time_ratio=ratio, **self._metered(one, result, plain), explanation=self._explained(one, result, plain)
-            )
+            replace(result, time_ratio=ratio, **self._metered(one, result, plain), **self._explained(one, result, plain))
             for one, result, ratio in zip(found, results, ratios, strict=True)
         ]
         planner = Planner.measured(self.setting, plain, self.tell) if self.budget is not None else None
@@ -243,16 +249,18 @@ class _Check:
         except MeteringFails as error:
             return (f"where they part cannot be told: {error}",)
 
-    def _explained(self, one: Implementation, result: Result, plain: PlainRuns) -> tuple[str, ...]:
+    def _explained(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
+        """What an explanation adds to a result. It runs the step again, which may show what the steps before did not."""
         if not self.explain or result.verdict == "agrees" or result.unlike_forward:
-            return ()
+            return {}
         self.tell(f"{one.name}, explained")
         try:
-            if result.verdict == UNDECIDED:
-                return explain_undecided(self.setting, one.checkpoint, plain.first)
-            return explain_divergence(self.setting, one.checkpoint, plain, result.comparison, result.error)
+            if result.verdict != UNDECIDED:
+                return {"explanation": explain_divergence(self.setting, one.checkpoint, plain, result.comparison, result.error)}
+            unlike, lines = explain_undecided(self.setting, one.checkpoint, plain)
         except MeteringFails as error:
-            return (f"where it parts cannot be told: {error}",)
+            return {"explanation": (f"where it parts cannot be told: {error}",)}
+        return {"verdict": "diverges", "undecided": "", "unlike_forward": unlike} if unlike else {"explanation": lines}
 
     def _within_budget(
         self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from reprise.model_check.report import Report
 
 NEEDED = "torch", "numpy"
+IN_OUTPUT = Path("-")  # as --json: the report is printed
 INVALID = 2
 FAILED = 3
 INTERRUPTED = 130  # what a shell reports of a command that an interrupt ended
@@ -70,8 +72,19 @@ def _status(arguments: Sequence[str]) -> int:
         return _invalid(told)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # so that modules in the user's directory can be imported
+    if told := _hidden():
+        return _invalid(told)
     report = _report_or_status(options)
     return report if isinstance(report, int) else _written(report, options.json)
+
+
+def _hidden() -> str:
+    """What hides this project's implementations, as a module of that name in the user's directory does; "" if nothing does."""
+    spec = importlib.util.find_spec("impls")
+    origin = Path(spec.origin).resolve() if spec and spec.origin else None
+    if origin is None or origin.parent == Path(__file__).resolve().parents[2] / "impls":
+        return ""
+    return f"{origin} hides the package impls of reprise; rename it, or run from another folder"
 
 
 def _unwritable(path: Path) -> str:
@@ -144,23 +157,24 @@ def _report(options: argparse.Namespace, interrupts: list[int]) -> Report:
 
     _raise_if(interrupts)
     try:
-        return check(
-            load_build(options.build),
-            impl=options.impl or DEFAULT,
-            regions=options.regions or (),
-            device=options.device,
-            steps=options.steps,
-            explain=options.explain,
-            budget=options.budget,
-            progress=tell,
-        )
+        with redirect_stdout(sys.stderr) if options.json == IN_OUTPUT else nullcontext():  # what a model prints is no JSON
+            return check(
+                load_build(options.build),
+                impl=options.impl or DEFAULT,
+                regions=options.regions or (),
+                device=options.device,
+                steps=options.steps,
+                explain=options.explain,
+                budget=options.budget,
+                progress=tell,
+            )
     except BAD_INPUT as error:
         raise _BadInput(" ".join(line for part in str(error).splitlines() if (line := part.strip()))) from error
 
 
 def _written(report: Report, path: Path | None) -> int:
     """Print the report, and write it to a file, if one is given. Returns the status."""
-    in_output = path == Path("-")
+    in_output = path == IN_OUTPUT
     print(report.as_json() if in_output else report)
     if path and not in_output:
         try:

@@ -13,7 +13,10 @@ Outputs = Mapping[Key, tuple[str, ...]]  # those that require grad, by region
 WARNINGS = {
     "buffers": (
         "buffers are updated again by the recomputation, in",
-        "Keep their modules out of regions, or update them afterwards. (BatchNorm: momentum 1 - sqrt(1 - momentum) is right.)",
+        (
+            "Keep their modules out of regions, or update them after the step. (BatchNorm: momentum 1 - sqrt(1 - momentum) is "
+            "right in the checkpointed model. A check gives it to plain, too, and goes on telling of buffers.)"
+        ),
     ),
     "inputs": (
         "no input requires grad, so nothing inside gets a gradient, in region",

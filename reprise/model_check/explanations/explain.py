@@ -16,6 +16,7 @@ from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
+RECORDED = 3  # steps in which a recomputation may show that it differs, where steps differ anyway
 TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
 FROM_DATA = "aten.lift_fresh"  # by which torch.tensor begins
@@ -23,6 +24,10 @@ OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
+SAME_ONCE = (
+    "every operator that the recomputations of one more step ran reads and gives the same values as in forward; plain steps "
+    "are not all alike, so another step may show a difference"
+)
 SAME_AGAIN = (
     "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
     "not in a region's values, but in how often something happens, in gradients that the implementation passes on, or in what "
@@ -147,15 +152,18 @@ def explain_divergence(
     return f"{told}: {', '.join(names[key] for key in found)}", *_recomputations(setting, checkpoint, names, found)
 
 
-def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: Run) -> tuple[str, ...]:
-    """Lines that say whether recomputations differ from forward, for which one run is enough."""
-    return tuple(_recomputations(setting, checkpoint, _names(plain), [one.key for one in plain.regions]))
+def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Lines as of ``explain_unlike_forward`` of one more run, and lines that say whether recomputations differ from forward."""
+    names, keys = _names(plain.first), [one.key for one in plain.first.regions]
+    recording, error = record(setting, checkpoint, frozenset(keys))
+    unlike = () if plain.spread.is_rounding else tuple(_first_again(recording, names, [*_reaching(recording)]))
+    return unlike, tuple(SAME_ONCE if one is SAME_AGAIN else one for one in _lines_of_step(recording, error, names, keys))
 
 
 def explain_unlike_forward(
     setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, verdict: JudgedVerdict, *, only: frozenset[Key] | None = None
 ) -> tuple[str, ...]:
-    """Lines that show that a recomputation computes other values than its forward, in one run; none if none does.
+    """Lines that show that a recomputation computes other values than its forward, in one of some runs; none if none does.
 
     They are looked for where a comparison with plain's runs cannot tell. If these differ by rounding alone, as with operators
     that add in any order, a recomputation may do so, too. Where another operator runs, the values may still be the same in the
@@ -163,13 +171,16 @@ def explain_unlike_forward(
     """
     if verdict != UNDECIDED or plain.spread.agrees or plain.spread.is_rounding:
         return ()
-    plain.tell("recorded, since plain's runs differ")
     names = _names(plain.first)
-    try:
-        recording, _ = record(setting, checkpoint, frozenset(names) if only is None else only)
-    except MeteringFails:
-        return ()
-    return tuple(_first_again(recording, names, [*_reaching(recording)]))
+    for _ in range(RECORDED):  # what differs from run to run may be the same again by chance
+        plain.tell("recorded, since plain's runs differ")
+        try:
+            recording, _ = record(setting, checkpoint, frozenset(names) if only is None else only)
+        except MeteringFails:
+            return ()
+        if found := tuple(_first_again(recording, names, [*_reaching(recording)])):
+            return found
+    return ()
 
 
 def _reaching(recording: Recording) -> Iterator[tuple[Difference, Key, int]]:
@@ -187,7 +198,11 @@ def _names(plain: Run) -> Mapping[Key, str]:
 
 def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
     """Where recomputations of one recorded step differ from forward, and which inputs of regions were changed in place."""
-    recording, error = record(setting, checkpoint, frozenset(keys))
+    yield from _lines_of_step(*record(setting, checkpoint, frozenset(keys)), names, keys)
+
+
+def _lines_of_step(recording: Recording, error: str, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
+    """Lines about a recorded step, which may have ended with an error."""
     found = _differing(recording)
     ended_by = f"ended by {error}"
     is_again = any(number for _, number in {**recording.runs, **recording.finished})
