@@ -201,6 +201,8 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "_raw_saved_tensors": "what a custom Function's node has saved, without unpacking it",
         "_saved_running_mean": "tells a node of batch norm from others",
         "_saved_training": "whether a node of batch norm is one of training, which does not read the statistics",
+        # of tensors, how the names begin of what torch.compile notes on them
+        "_dynamo": "a change of these attributes is none of the program's",
         # of operators
         "_schema": "which arguments an operator writes to",
         # of modules
