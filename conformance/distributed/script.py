@@ -163,7 +163,7 @@ def reduced(
         if not improved and again and tried < EVALUATIONS and is_long():
             lost.clear()
             improved, again = True, False
-    if isinstance(best.program, Smaller) and tried < EVALUATIONS:
+    if isinstance(best.program, Smaller) and 0 < tried < EVALUATIONS:  # with none tried, an earlier one was taken as it is
         best = replace(best, program=replace(best.program, least=True))
     return best
 
