@@ -29,10 +29,10 @@ _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque)  # classes derive
 
 
 class _ArgumentHooks(saved_on):
-    """Bring back what was saved as it is. The node that asks for a recomputation is not the one that saved an argument."""
+    """A copy that was moved is brought back as it is, since the node that asks for a recomputation did not save it."""
 
     def _unpack(self, saved: Any) -> torch.Tensor:
-        return self.unpack_hook(saved.restore())
+        return super()._unpack(saved) if saved.is_alias else self.unpack_hook(saved.restore())
 
 
 class _Copy:
