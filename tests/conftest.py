@@ -18,6 +18,7 @@ from conformance.judging.compiler_cache import own_compiler_cache
 from conformance.judging.law import all_laws
 from conformance.mutants.mutant import UNBREAKABLE, Mutant
 from conformance.mutants.score import Attempt, score
+from conformance.runs.device_check import no_seeds_for_absent_devices
 from conformance.runs.xdist_scheduler import scheduler
 from conformance.simulated_device.device import second
 from tests.support.browser import Browser, started
@@ -43,10 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("fixed")
     second("cpu")
     torch.set_num_threads(1)
+    until_end = ExitStack()
+    config.add_cleanup(until_end.close)
+    until_end.enter_context(no_seeds_for_absent_devices())
     if not hasattr(config, "workerinput"):
-        caches = ExitStack()
-        caches.enter_context(own_compiler_cache())
-        config.add_cleanup(caches.close)
+        until_end.enter_context(own_compiler_cache())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -90,10 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(interrupts.end_at_second(functools.partial(_clean_up, config)))
     interrupts.unblock()
     cpu_settings.hold()
+    until_end = ExitStack()
+    config.add_cleanup(until_end.close)
+    until_end.enter_context(device_check.no_seeds_for_absent_devices())
     if not hasattr(config, "workerinput"):  # a worker inherits it by its environment
-        caches = ExitStack()
-        caches.enter_context(own_compiler_cache())
-        config.add_cleanup(caches.close)
+        until_end.enter_context(own_compiler_cache())
     if not {"", here := str(config.invocation_params.dir)} & {*sys.path}:
         sys.path.insert(0, here)  # so that modules in the user's directory can be imported, as by python -m pytest
     # Its handler raises errors of logging calls in programs, which logging otherwise writes to standard error.

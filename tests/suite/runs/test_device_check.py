@@ -69,3 +69,26 @@ def test_laws_and_benches_of_devices_are_imported_without_numpy_and_plots() -> N
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", BLOCKED, *names], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "conformance.laws.test_devices" in laws
+
+
+@pytest.mark.skipif(CUDA, reason="CUDA is there")
+def test_seeds_are_not_queued_for_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[str] = []
+    monkeypatch.setattr("torch.cuda.random._lazy_call", lambda call, **kind: queued.append("CUDA"))
+    own = torch.cuda.random.manual_seed_all
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", own)  # tests run without it, as conftest.py says
+    with device_check.no_seeds_for_absent_devices():
+        torch.manual_seed(7)
+        drawn = torch.rand(3)
+    assert queued == []
+    assert torch.cuda.manual_seed_all is own
+    torch.manual_seed(7)
+    assert queued == ["CUDA"]
+    assert torch.equal(torch.rand(3), drawn)
+
+
+def test_a_device_that_is_there_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    own = torch.cuda.manual_seed_all
+    with device_check.no_seeds_for_absent_devices():
+        assert torch.cuda.manual_seed_all is own
