@@ -1,4 +1,7 @@
-"""Where compilers cache what they make: in a directory of the run, not in the user's, which is removed with the run."""
+"""Where compilers cache what they make: in a directory of the run, not in the user's, which is removed with the run.
+
+Inductor keeps its precompiled headers elsewhere for all processes of the user; they hold nothing of what is compiled.
+"""
 
 from __future__ import annotations
 
