@@ -51,8 +51,8 @@ WARNINGS = {
         "Switch the cache off while training (transformers: use_cache=False), or fill it outside of regions.",
     ),
     "outside tensors": (
-        "a tensor that a region reads, and is not passed, was changed between forward and recomputation",
-        "Leave it as it is until backward has ended, or pass a clone of it to the region.",
+        "a tensor that a region reads, and that is not itself an argument, was changed between forward and recomputation",
+        "Leave it as it is until backward has ended, or pass a clone of it as an argument of the region.",
     ),
 }
 

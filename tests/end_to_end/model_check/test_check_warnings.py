@@ -222,6 +222,51 @@ def test_each_tensor_that_a_partial_holds_is_looked_at() -> None:
     assert warned(report) == {"outside tensors": ["combined(argument 0)"]}
 
 
+class WithCache(nn.Module):
+    """One layer, which is a region twice and is passed a dict; it adds to a tensor there, and calls ``after`` the regions."""
+
+    def __init__(self, write: Callable[[Any, torch.Tensor], torch.Tensor], after: Callable[[Any], object]) -> None:
+        super().__init__()
+        self.layer, self.write, self.after = nn.Linear(8, 8), write, after
+
+    def forward(self, x: torch.Tensor) -> Any:
+        cache = {"keys": torch.ones(2, 8)}
+        for _ in range(2):
+            x = checkpoint(self.attend, x, cache, use_reentrant=False)
+        self.after(cache)
+        return x
+
+    def attend(self, x: torch.Tensor, cache: dict[str, torch.Tensor]) -> torch.Tensor:
+        keys = self.write(cache, self.layer(x))
+        return torch.softmax(x @ keys.T, -1) @ keys
+
+
+def extending(cache: Any, keys: torch.Tensor) -> torch.Tensor:
+    cache["keys"] = torch.cat([cache["keys"], keys])
+    return cache["keys"]
+
+
+def only_reading(cache: Any, keys: torch.Tensor) -> torch.Tensor:
+    return keys * cache["keys"].sum()
+
+
+def test_a_cache_that_the_implementation_restores_is_not_warned_of() -> None:
+    report = check(lambda: (WithCache(extending, lambda _: None), torch.randn(4, 8)), impl="nested", steps=1)
+    assert report.agrees
+    assert warned(report) == {}
+
+
+def test_a_tensor_in_an_argument_is_not_called_one_that_is_not_passed() -> None:
+    def build() -> Any:
+        return WithCache(only_reading, lambda cache: cache.update(keys=torch.zeros(2, 8))), torch.randn(4, 8)
+
+    report = check(build, impl=IMPL, steps=1)
+    assert report.results[0].verdict == "diverges"
+    assert warned(report) == {"outside tensors": ["WithCache.attend(argument 1)['keys']"]}
+    told = "a tensor that a region reads, and that is not itself an argument, was changed between forward and recomputation: "
+    assert f"warning: {told}" in str(report)
+
+
 class Unused(Model):
     """A model with a module that no step calls."""
 
