@@ -160,7 +160,7 @@ class _Check:
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of steps, by implementation
 
     def report(self, found: list[Implementation]) -> Report:
-        self.tell("plain, twice")
+        self.tell("build(), then plain, twice")
         plain = PlainRuns.begun(self.setting, self.tell)
         if not proves_something(plain.first.gradients):
             raise NotAccepted(

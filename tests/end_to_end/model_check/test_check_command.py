@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from reprise.model_check.command import main
 
@@ -27,6 +29,19 @@ def test_an_error_of_build_is_told_as_such_with_its_line(capsys: pytest.CaptureF
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"reprise check: build failed at {__file__}:{line}: KeyError: 'no such key'"
     )
+
+
+def build_without_steps() -> Any:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.register_forward_pre_hook(lambda *_: pytest.fail("a step began"))
+    return model, torch.ones(1, 2)
+
+
+def test_a_glob_that_matches_nothing_is_told_before_the_first_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{__name__}:build_without_steps", "--regions", "0", "layers.*"]) == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "... build(), then plain, twice"
+    assert last.startswith("reprise check: regions: 'layers.*' matches no module; its largest modules: 0 (6 parameters)")
 
 
 @pytest.mark.parametrize(("name", "status"), [("build", 0), ("build_with_batch_norm", 1)])
