@@ -33,8 +33,9 @@ from reprise.model_check.metering import Observations, measure
 from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
 from reprise.model_check.remedies import warned_of
+from reprise.model_check.regions import unaccepted
 from reprise.model_check.report import NOT_TOLD_APART, Report, Result
-from reprise.model_check.run import Setting, run
+from reprise.model_check.run import Run, Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
 REENTRANT = "torch-reentrant"  # checked besides those, if a call of the model asks for it
@@ -112,6 +113,21 @@ def _found(name: str) -> Implementation:
         raise ValueError(f"{error}{implementation_hint(name)}") from error
 
 
+def _require_accepting(found: Sequence[Implementation], plain: Run) -> None:
+    """Raise InvalidArgument if a callable that declares nothing cannot be called as the model's regions are, by its signature.
+
+    One that declares what it is may refuse what a region is passed, which is a verdict.
+    """
+    for one, passed in ((one, passed) for one in found if not one.declared for passed in plain.passed):
+        if told := unaccepted(one.checkpoint, passed):
+            region = f"region {passed.region.name} ({passed.region.line})"
+            raise InvalidArgument(
+                f"impl is {one.name!r}, which cannot be called for {region} with {passed}: {told}; accepted is a callable, "
+                "called as checkpoint(function, *args, **kwargs) with what the region is passed, and with the options of "
+                "PyTorch's checkpoint that the model gives"
+            )
+
+
 @contextmanager
 def _arguments() -> Iterator[None]:
     """A ValueError of what looks at an argument is an InvalidArgument."""
@@ -167,6 +183,7 @@ class _Check:
                 "every gradient of the plain step is zero or not finite, so equal gradients would prove nothing; let build() "
                 "return a loss that has gradients, and no model whose last layer is zero"
             )
+        _require_accepting(found, plain.first)
         self.seconds[_PLAIN] = plain.seconds
         if self.adds_reentrant and plain.first.reentrant_calls:
             found = [*found, impls.get(REENTRANT)]

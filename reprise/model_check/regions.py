@@ -66,6 +66,19 @@ class RegionRun:
     places: Iterator[int] = field(default_factory=lambda: iter(range(sys.maxsize)))  # of the calls inside
 
 
+@dataclass(frozen=True)
+class Passed:
+    """What a checkpoint is called with for a region, besides its function: how many arguments, and the names of others."""
+
+    region: Region
+    arguments: int
+    keywords: tuple[str, ...]  # options of PyTorch's checkpoint that the model gives included
+
+    def __str__(self) -> str:
+        counted = f"{self.arguments} further argument{'s' * (self.arguments != 1)}"
+        return f"(function, {counted}{''.join(f', {name}=...' for name in self.keywords)})"
+
+
 class NoRegions(ValueError):
     """The model has no region."""
 
@@ -104,6 +117,7 @@ class RegionLog:
         self.calls = 0
         self.reentrant_calls = 0  # those of the model's own that ask for use_reentrant=True
         self.called_modules: set[str] = set()  # of those that match a glob
+        self.passed: dict[tuple[int, tuple[str, ...]], Passed] = {}  # the first of those with as many arguments of these names
         self.places = iter(range(sys.maxsize))
 
     def call(
@@ -119,9 +133,12 @@ class RegionLog:
         key = (*parent.region.key, next(parent.places)) if parent else (next(self.places),)
         region = Region(key, name or self._name(function), user_line(), requires_grad((args, kwargs)))
         in_forward = parent is None or parent.in_forward
+        given = {name: value for name, value in options.items() if value != OPTIONS_DEFAULTS[name]}
         if in_forward:
             self.calls += 1
             self.regions[key] = region
+            shape = len(args), (*given, *kwargs)
+            self.passed.setdefault(shape, Passed(region, *shape))
         checkpointed = self.checkpoint is not None and (self.only is None or key in self.only)
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -130,7 +147,6 @@ class RegionLog:
         run.__name__ = run.__qualname__ = region.name  # so that errors of implementations name the region
         if checkpointed:
             assert self.checkpoint is not None
-            given = {name: value for name, value in options.items() if value != OPTIONS_DEFAULTS[name]}
             with _implementation(True):
                 value = self.checkpoint(run, *args, **given, **kwargs)
         else:
@@ -218,6 +234,19 @@ def _segment(function: Any) -> tuple[int, Sequence[Any]] | None:
     found = inspect.getclosurevars(function).nonlocals
     start, end = found["start"], found["end"]
     return start // (end - start + 1) + 1, [found["functions"][place] for place in range(start, end + 1)]
+
+
+def unaccepted(checkpoint: Callable[..., Any], passed: Passed) -> str:
+    """Why a call of a checkpoint would fail by its signature alone; "" if it would not, or if it has none to look at."""
+    try:
+        signature = inspect.signature(checkpoint, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind(_no_contexts, *[None] * passed.arguments, **dict.fromkeys(passed.keywords))
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def _no_contexts() -> tuple[AbstractContextManager[None], None]:

@@ -19,6 +19,7 @@ from reprise.model_check.process_state import Stacks, finish, preserved, process
 from reprise.model_check.regions import (
     Key,
     NoRegions,
+    Passed,
     Region,
     RegionLog,
     Watch,
@@ -88,6 +89,7 @@ class FirstStep(StepEnd):
     recomputations: int
     reentrant_calls: int  # of the model's own that ask for use_reentrant=True
     uncalled: Mapping[str, tuple[str, ...]]  # by glob, matching modules that the step does not call
+    passed: tuple[Passed, ...]  # what regions are called with, each number of arguments and names once
 
 
 @dataclass(frozen=True)
@@ -291,6 +293,7 @@ def _first_step(subject: Subject, log: RegionLog, globs: tuple[str, ...], stacks
         recomputations=log.recomputations,
         reentrant_calls=log.reentrant_calls,
         uncalled=uncalled(subject.model, globs, log.called_modules),
+        passed=tuple(log.passed.values()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from reprise.model_check.command import main
+from tests.support.checked_models import built
 
 HERE = "tests.end_to_end.model_check.test_check"
 
@@ -42,6 +45,75 @@ def test_a_glob_that_matches_nothing_is_told_before_the_first_step(capsys: pytes
     first, last = capsys.readouterr().err.splitlines()
     assert first == "... build(), then plain, twice"
     assert last.startswith("reprise check: regions: 'layers.*' matches no module; its largest modules: 0 (6 parameters)")
+
+
+def needing(function: Any, *args: Any, need: Any) -> Any:
+    return function(*args)
+
+
+def without_arguments(function: Any) -> Any:
+    return function()
+
+
+def without_keywords(function: Any, *args: Any) -> Any:
+    return function(*args)
+
+
+def raising_of_its_own(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return needing(function, *args, **kwargs)
+
+
+def build_with_keyword() -> Any:
+    return built(call=lambda layer, x: checkpoint(lambda *, x: layer(x), x=x, use_reentrant=False))()
+
+
+def build_with_option() -> Any:
+    return built(call=lambda layer, x: checkpoint(layer, x, use_reentrant=False, early_stop=False))()
+
+
+def build_raising_where_recomputed() -> Any:
+    def after(_: Any, x: Any) -> Any:
+        return x if torch._C._current_graph_task_id() == -1 else needing(x)
+
+    return built(after)()
+
+
+SIGNATURES = [
+    ("needing", "build_plainly", "with (function, 1 further argument): missing a required"),
+    ("without_arguments", "build_plainly", "with (function, 1 further argument): too many positional arguments"),
+    ("without_keywords", "build_with_keyword", "with (function, 0 further arguments, x=...): got an unexpected keyword"),
+    ("without_keywords", "build_with_option", "with (function, 1 further argument, early_stop=...): got an unexpected"),
+]
+build_plainly = built()
+
+
+@pytest.mark.parametrize(("impl", "name", "told"), SIGNATURES)
+def test_an_implementation_with_another_signature_is_bad_input(
+    impl: str, name: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"{__name__}:{name}", "--impl", f"{__name__}:{impl}"]) == 2
+    shown = capsys.readouterr()
+    line = shown.err.splitlines()[-1]
+    assert line.startswith(f"reprise check: impl is '{__name__}:{impl}', which cannot be called for region ")
+    assert told in line
+    assert "; accepted is a callable, called as checkpoint(function, *args, **kwargs)" in line
+    assert not shown.out
+
+
+ELSEWHERE = [
+    (f"{__name__}:raising_of_its_own", "build_plainly", "refuses"),
+    (f"{__name__}:torch_checkpoint", "build_raising_where_recomputed", "crashes"),
+    ("legacy", "build_with_keyword", "refuses"),
+]
+torch_checkpoint = functools.partial(checkpoint, use_reentrant=False)
+
+
+@pytest.mark.parametrize(("impl", "name", "verdict"), ELSEWHERE)
+def test_a_type_error_that_is_raised_inside_is_a_verdict(impl: str, name: str, verdict: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert main([f"{__name__}:{name}", "--impl", impl, "--json", str(path)]) == 1
+    (result,) = json.loads(path.read_text())["results"]
+    assert (result["verdict"], result["error"].partition(":")[0]) == (verdict, "TypeError")
 
 
 @pytest.mark.parametrize(("name", "status"), [("build", 0), ("build_with_batch_norm", 1)])
