@@ -117,6 +117,7 @@ class RegionLog:
         self.calls = 0
         self.reentrant_calls = 0  # those of the model's own that ask for use_reentrant=True
         self.called_modules: set[str] = set()  # of those that match a glob
+        self.closures: dict[str, dict[Key, int]] = {}  # by the name that they share, regions and their numbers
         self.passed: dict[tuple[int, tuple[str, ...]], Passed] = {}  # the first of those with as many arguments of these names
         self.places = iter(range(sys.maxsize))
 
@@ -131,7 +132,7 @@ class RegionLog:
         """Run a region's function through the implementation, or plainly if there is none or the region is left out."""
         parent = _state.run
         key = (*parent.region.key, next(parent.places)) if parent else (next(self.places),)
-        region = Region(key, name or self._name(function), user_line(), requires_grad((args, kwargs)))
+        region = Region(key, name or self._told_apart(self._name(function), key), user_line(), requires_grad((args, kwargs)))
         in_forward = parent is None or parent.in_forward
         given = {name: value for name, value in options.items() if value != OPTIONS_DEFAULTS[name]}
         if in_forward:
@@ -182,9 +183,20 @@ class RegionLog:
             return self._name_of_segment(*segment)
         owner, method = self.names.get(id(getattr(function, "__self__", None))), getattr(function, "__name__", "")
         if owner is None:
-            name = "__name__" if inspect.isbuiltin(function) else "__qualname__"  # which is _VariableFunctionsClass.sin
-            return str(getattr(function, name, type(function).__name__))
+            attribute = "__name__" if inspect.isbuiltin(function) else "__qualname__"  # which is _VariableFunctionsClass.sin
+            name = str(getattr(function, attribute, type(function).__name__))
+            code = getattr(function, "__code__", None)
+            is_closure = code is not None and any(mark in name for mark in _OF_CLOSURES)
+            return f"{name} at {Path(code.co_filename).name}:{code.co_firstlineno}" if is_closure else name
         return owner if method in _CALLS else f"{owner}.{method}"
+
+    def _told_apart(self, name: str, key: Key) -> str:
+        """The name of a region, with a number if it is of a closure and another closure of that line came before."""
+        if not any(mark in name for mark in _OF_CLOSURES):
+            return name
+        numbers = self.closures.setdefault(name, {})
+        number = numbers.setdefault(key, len(numbers) + 1)
+        return name if number == 1 else f"{name} ({number})"
 
     def _name_of_segment(self, number: int, functions: Sequence[Any]) -> str:
         """Of a segment of ``checkpoint_sequential``: its module's name, or its number and what is first and last in it."""
@@ -221,6 +233,7 @@ OPTIONS_DEFAULTS: Mapping[str, Any] = {
     **{name: one.default for name, one in OPTIONS.items() if one.kind is inspect.Parameter.KEYWORD_ONLY},
     "preserve_rng_state": True,
 }
+_OF_CLOSURES = "<locals>", "<lambda>"
 _CALLS = "forward", "__call__", nn.Module.__call__.__name__  # methods that run a whole module
 _SEGMENT = "checkpoint_sequential.<locals>.run_function.<locals>.forward"  # the function of a segment of PyTorch's
 UNKNOWN = "unknown"  # a line where no frame is the user's, as of a model that consists of PyTorch's modules

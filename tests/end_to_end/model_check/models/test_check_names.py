@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -97,3 +98,41 @@ def test_which_segment_diverges_is_told() -> None:
     (result,) = check(made, impl="nested", steps=1, explain=True).results
     assert result.verdict == "diverges"
     assert result.explanation[0].startswith("smallest set of regions that shows it: layers.2 (")
+
+
+class Closures(nn.Module):
+    """Regions that are closures: some of one line, one of another, and one inside another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(lambda x, layer=layer: layer(x).sin(), x, use_reentrant=False)
+
+        def around(x: torch.Tensor) -> Any:
+            return checkpoint(lambda x: self.norm(x), x.sin(), use_reentrant=False)
+
+        return checkpoint(around, x, use_reentrant=False)
+
+
+def test_closures_are_told_apart_by_line_and_number() -> None:
+    report = check(lambda: (Closures(), torch.randn(2, 4)), impl=["nested", "torch-reentrant"], steps=1)
+    start = Closures.forward.__code__.co_firstlineno
+    name, file = "Closures.forward.<locals>", Path(__file__).name
+    first = f"{name}.<lambda> at {file}:{start + 2}"
+    inner = f"{name}.around.<locals>.<lambda> at {file}:{start + 5}"
+    assert report.regions == (first, f"{first} (2)", f"{first} (3)", f"{name}.around at {file}:{start + 4}", inner)
+    assert json.loads(report.as_json())["regions"] == [*report.regions]
+
+
+def test_which_closure_diverges_is_told() -> None:
+    def made() -> Any:
+        model = Closures()
+        model.layers[1] = nn.BatchNorm1d(4)
+        model.norm = nn.Identity()
+        return model, torch.randn(2, 4)
+
+    (result,) = check(made, impl="nested", steps=1, explain=True).results
+    assert re.match(r"smallest set of regions that shows it: Closures\S+<lambda> at \S+ \(2\) \(", result.explanation[0])
