@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import statistics
 import warnings
 import weakref
@@ -32,8 +33,8 @@ from reprise.model_check.explanations.explain import (
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
+from reprise.model_check.regions import Passed
 from reprise.model_check.remedies import warned_of
-from reprise.model_check.regions import unaccepted
 from reprise.model_check.report import NOT_TOLD_APART, Report, Result
 from reprise.model_check.run import Run, Setting, run
 
@@ -119,13 +120,26 @@ def _require_accepting(found: Sequence[Implementation], plain: Run) -> None:
     One that declares what it is may refuse what a region is passed, which is a verdict.
     """
     for one, passed in ((one, passed) for one in found if not one.declared for passed in plain.passed):
-        if told := unaccepted(one.checkpoint, passed):
+        if told := _unaccepted(one.checkpoint, passed):
             region = f"region {passed.region.name} ({passed.region.line})"
             raise InvalidArgument(
                 f"impl is {one.name!r}, which cannot be called for {region} with {passed}: {told}; accepted is a callable, "
                 "called as checkpoint(function, *args, **kwargs) with what the region is passed, and with the options of "
                 "PyTorch's checkpoint that the model gives"
             )
+
+
+def _unaccepted(checkpoint: Callable[..., Any], passed: Passed) -> str:
+    """Why a call of a checkpoint would fail by its signature alone; "" if it would not, or if it has none to look at."""
+    try:
+        signature = inspect.signature(checkpoint, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind(checkpoint, *[None] * passed.arguments, **dict.fromkeys(passed.keywords))
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 @contextmanager

@@ -24,7 +24,15 @@ from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
 from reprise.model_check.errors import OwnWork
-from reprise.model_check.reachable.snapshots import Snapshot, State, changed_between, filled_again, snapshot
+from reprise.model_check.reachable.snapshots import (
+    Snapshot,
+    State,
+    changed_between,
+    filled_again,
+    generators_drawn_anew,
+    is_drawn_anew,
+    snapshot,
+)
 from reprise.model_check.reachable.walk import Known
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
@@ -59,6 +67,7 @@ class Observations:
 
     python_random: dict[str, str] = field(default_factory=dict)
     numpy_random: dict[str, str] = field(default_factory=dict)
+    generators: dict[str, str] = field(default_factory=dict)
     training_flags: dict[str, str] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
     ended_by_torchscript: dict[str, str] = field(default_factory=dict)
@@ -337,9 +346,9 @@ def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, befor
     name, line = one.region.name, one.region.line
     forward = seen.forward_of.get(one.region.key) if one.number else None
     if forward is not None:
-        if _is_drawn_anew((forward.before.python, forward.after.python), (before.python, after.python)):
+        if is_drawn_anew((forward.before.python, forward.after.python), (before.python, after.python)):
             seen.python_random[name] = line
-        if _is_drawn_anew((forward.before.numpy, forward.after.numpy), (before.numpy, after.numpy)):
+        if is_drawn_anew((forward.before.numpy, forward.after.numpy), (before.numpy, after.numpy)):
             seen.numpy_random[name] = line
         is_there = before.hooks > forward.before.hooks and forward.after.hooks > forward.before.hooks
         if is_there or after.hooks > before.hooks:
@@ -349,11 +358,6 @@ def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, befor
         if len({*flags}) > 1:
             seen.training_flags[module] = line
     seen.changed_by_recomputations |= {*_differing(before.buffers, after.buffers, after.buffers)}
-
-
-def _is_drawn_anew(forward: tuple[int, int], again: tuple[int, int]) -> bool:
-    """Whether a recomputation draws other numbers than forward: from another state of the stream, or if forward draws none."""
-    return again[0] != again[1] and (again[0] != forward[0] or forward[0] == forward[1])
 
 
 def _compare_reachable(
@@ -369,6 +373,7 @@ def _compare_reachable(
         first = forward.before.reachable, forward.after.reachable
         filled = dict.fromkeys(filled_again(first, around, finished=finished), one.region.line)
         seen.filled |= filled
+        seen.generators |= dict.fromkeys(generators_drawn_anew(first, around), one.region.line)
         changed = [path for path in changed_between(first, around) if path not in filled]
         seen.changed_outside |= {path: one.region.line for path in changed if path in was_read}
         unread = {path: one.region.line for path in changed if path in forward.read - was_read}

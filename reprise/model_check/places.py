@@ -24,14 +24,14 @@ from reprise.model_check import regions
 from reprise.model_check.errors import BuildFails
 from reprise.model_check.metering import Observations, hash_of_numpy_state
 from reprise.model_check.process_state import finish
-from reprise.model_check.reachable.snapshots import reached
+from reprise.model_check.reachable.snapshots import digest_of_generator, reached
 from reprise.model_check.reachable.walk import Known
 from reprise.model_check.regions import Key, RegionRun, current_run
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 
 _STANDARD_LIBRARY = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _SKIPPED = (*regions.INTERNAL, str(Path(np.__file__).parent), "<frozen")
-KINDS = "python_random", "numpy_random", "training_flags", "filled"  # fields of Observations
+KINDS = "python_random", "numpy_random", "generators", "training_flags", "filled"  # fields of Observations
 
 
 def find_lines(setting: Setting, checkpoint: Checkpoint, seen: Observations) -> None:
@@ -61,11 +61,12 @@ class _Trace:
         self.lines: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
         self.modules, self.known = dict(model.named_modules()), Known.of(model)
         self.names: Mapping[Key, str] = {one.key: one.name for one in seen.regions}
-        self.filled = frozenset(seen.filled)
+        self.filled, self.generators = frozenset(seen.filled), frozenset(seen.generators)
         looks: dict[str, Callable[[RegionRun | None], Mapping[str, Any]]] = {
             "python_random": lambda one: self._of_regions(one, hash(random.getstate())),
             "numpy_random": lambda one: self._of_regions(one, hash_of_numpy_state()),
             "training_flags": lambda _: {name: module.training for name, module in self.modules.items()},
+            "generators": self._generators,
             "filled": self._reached,
         }
         self.looks = {kind: look for kind, look in looks.items() if getattr(seen, kind)}
@@ -122,6 +123,11 @@ class _Trace:
             return {}
         found = {path: value for path, value in reached(self.known, one).items() if path in self.filled}
         return {path: (id(one), one._version if isinstance(one, torch.Tensor) else len(one)) for path, one in found.items()}
+
+    def _generators(self, one: RegionRun | None) -> Mapping[str, object]:
+        """The states of generators that the running region reaches."""
+        found = {} if one is None else reached(self.known, one)
+        return {path: digest_of_generator(one) for path, one in found.items() if path in self.generators}
 
     def _is_of_user(self, frame: FrameType) -> bool:
         path = frame.f_code.co_filename

@@ -249,19 +249,6 @@ def _segment(function: Any) -> tuple[int, Sequence[Any]] | None:
     return start // (end - start + 1) + 1, [found["functions"][place] for place in range(start, end + 1)]
 
 
-def unaccepted(checkpoint: Callable[..., Any], passed: Passed) -> str:
-    """Why a call of a checkpoint would fail by its signature alone; "" if it would not, or if it has none to look at."""
-    try:
-        signature = inspect.signature(checkpoint, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return ""
-    try:
-        signature.bind(_no_contexts, *[None] * passed.arguments, **dict.fromkeys(passed.keywords))
-    except TypeError as error:
-        return str(error)
-    return ""
-
-
 def _no_contexts() -> tuple[AbstractContextManager[None], None]:
     return nullcontext(), None
 

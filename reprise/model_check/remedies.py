@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from reprise.model_check.explanations.explain import DRAW_ELSEWHERE
 from reprise.model_check.metering import Observations
 from reprise.model_check.regions import Key, Region
 from reprise.model_check.report import Warned
@@ -38,6 +39,10 @@ WARNINGS = {
         "numpy's random numbers are drawn, and others by the recomputation, in region",
         "Draw with torch, or draw outside and pass the number in.",
     ),
+    "own generators": (
+        "random numbers are drawn from a generator of your own, and others by the recomputation, from",
+        DRAW_ELSEWHERE,
+    ),
     "hooks": (
         "hooks are registered on modules, parameters or arguments, and found or registered again by recomputation, in region",
         "Register them once, outside of regions.",
@@ -70,6 +75,7 @@ def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
         "training flags": _places(seen.training_flags),
         "Python's random numbers": _places(seen.python_random),
         "numpy's random numbers": _places(seen.numpy_random),
+        "own generators": _places(seen.generators),
         "hooks": _places(seen.hooks),
         "TorchScript": _places(seen.ended_by_torchscript),
         "cache": _places(seen.filled),

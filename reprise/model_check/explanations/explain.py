@@ -21,6 +21,16 @@ TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
 FROM_DATA = "aten.lift_fresh"  # by which torch.tensor begins
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
+ANOTHER_STATE = ": it draws from a torch.Generator that it is given, whose state is another"
+DRAW_ELSEWHERE = (
+    "Draw with torch and without a generator of your own, as torch's are restored, or draw outside of the region and pass the "
+    "numbers in."
+)
+MAKE_GENERATOR = "Make the generator in build(), or seed it there."
+SEED_GENERATOR = (
+    "If random numbers are in it, seed their generator in build(); a check seeds those of torch, random and numpy.random alone."
+)
+BE_DETERMINISTIC = "If the operator is not deterministic, let build() call torch.use_deterministic_algorithms(True)."
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
@@ -73,7 +83,7 @@ def first_difference(
         told, changed = found
         place = f"operator {number}, in module {_module(first, second, runs)}"
         where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
-        return Difference(first, second, (f"{place}: {told}", *where), changed)
+        return Difference(first, second, (f"{place}: {told}", *where, *_remedy(first, second, runs)), changed)
     if len(other) > len(one):
         extra = other[len(one)]
         return Difference(None, extra, _alone(len(one), extra, runs[1]))
@@ -115,9 +125,20 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
     if one.made != other.made:
-        own = OWN_GENERATOR if one.has_generator else ""
+        own = (OWN_GENERATOR if runs == IN_REGION else ANOTHER_STATE) if one.has_generator else ""
         return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
     return None
+
+
+def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> Iterator[str]:
+    """What to do about two operators of one name that differ, if that is known; none for what warnings tell."""
+    is_same_call = (one.name, one.read, one.options) == (other.name, other.read, other.options)
+    if one.name.startswith(FROM_DATA) and one.name == other.name and one.read != other.read:
+        yield from [f"  {SEED_GENERATOR}"] if runs == OF_PLAIN else []
+    elif is_same_call and one.has_generator:
+        yield f"  {DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR}"
+    elif is_same_call and not one.is_random and one.has_grad_mode == other.has_grad_mode:
+        yield f"  {BE_DETERMINISTIC}"
 
 
 def _modes(one: Operator, other: Operator, runs: tuple[str, str]) -> str:

@@ -58,6 +58,7 @@ class Operator:
     origins: tuple[str, ...]
     has_grad_mode: bool
     has_generator: bool  # whether it is given a torch.Generator
+    is_random: bool  # whether it draws random numbers, from a generator that it is given or not
     storages: tuple[StorageWeakRef | None, ...]
     made_storages: tuple[StorageWeakRef | None, ...]
     module: str
@@ -167,6 +168,7 @@ class Recording(TorchDispatchMode):
                 tuple(self._origin(key[0], storage) for storage in begun.storages),
                 torch.is_grad_enabled(),
                 any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs))),
+                torch.Tag.nondeterministic_seeded in func.tags,
                 begun.storages,
                 (*map(_storage, outputs), *begun.storages),
                 self._module(),

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
+import random
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from reprise.model_check.comparison import digest
-from reprise.model_check.reachable.walk import Known, Walk, named
+from reprise.model_check.reachable.walk import GENERATORS, Known, Walk, named
 from reprise.model_check.regions import RegionRun
 
 
 @dataclass(frozen=True)
 class State:
-    """A tensor or container at one time: its identity, without keeping it alive, and a digest of its values or its length."""
+    """A tensor, container or random generator at one time: its identity, without keeping it alive, and its content.
+
+    That is a digest of values, a length, or a digest of a generator's state.
+    """
 
     identity: weakref.ref[torch.Tensor] | int
     content: str
     is_tensor: bool
     memory: tuple[StorageWeakRef, int] | None = None  # the storage of a dense tensor, and its offset
+    is_generator: bool = False
 
     def is_same_object(self, other: State) -> bool:
         """Whether both are of the same object, which is still there if it is a tensor."""
@@ -41,7 +49,7 @@ def snapshot(known: Known, one: RegionRun) -> Snapshot:
 
 
 def reached(known: Known, one: RegionRun) -> Mapping[str, Any]:
-    """Tensors and containers that a region's function and its arguments reach, by the path to them."""
+    """Tensors, containers and generators that a region's function and its arguments reach, by the path to them."""
     walk = Walk(known)
     walk.value(one.function, one.region.name, 0)
     for name, value in named(*one.arguments):
@@ -55,7 +63,25 @@ def _state(value: Any) -> State:
         is_dense = value.layout == torch.strided
         memory = (StorageWeakRef(value.untyped_storage()), int(value.storage_offset())) if is_dense else None
         return State(weakref.ref(value), digest(value), True, memory)
+    if isinstance(value, GENERATORS):
+        return State(id(value), digest_of_generator(value), False, is_generator=True)
     return State(id(value), f"{type(value).__name__} of {len(value)}", False)
+
+
+def digest_of_generator(generator: Any) -> str:
+    """A digest of a random generator's state; "" if it has none that can be read, as ``random.SystemRandom``."""
+    try:
+        if isinstance(generator, torch.Generator):
+            state = generator.get_state().tolist()
+        elif isinstance(generator, random.Random):
+            state = generator.getstate()
+        elif isinstance(generator, np.random.RandomState):
+            state = generator.get_state(legacy=False)
+        else:
+            state = generator.bit_generator.state
+        return hashlib.sha256(pickle.dumps(state)).hexdigest()
+    except Exception:  # noqa: BLE001 - an object of the user's may raise any error
+        return ""
 
 
 def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot], *, finished: bool) -> Iterator[str]:
@@ -65,7 +91,7 @@ def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snap
     """
     for path, written in forward[1].items():
         before = forward[0].get(path)
-        if before is not None and before.content == written.content:
+        if written.is_generator or (before is not None and before.content == written.content):
             continue
         found, left = again[0].get(path), again[1].get(path)
         if found is None or left is None:
@@ -73,6 +99,20 @@ def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snap
         is_left = finished and left.is_tensor and left.content == found.content and left.is_same_object(found)
         if is_left or left.content not in (found.content, written.content):
             yield path
+
+
+def is_drawn_anew(forward: tuple[object, object], again: tuple[object, object]) -> bool:
+    """Whether a recomputation draws other numbers than forward: from another state of the stream, or if forward draws none."""
+    return again[0] != again[1] and (again[0] != forward[0] or forward[0] == forward[1])
+
+
+def generators_drawn_anew(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot]) -> Iterator[str]:
+    """Generators of which ``is_drawn_anew`` holds."""
+    for path, one in again[0].items():
+        if one.is_generator and all(path in seen for seen in (*forward, *again)):
+            first, second = ((seen[0][path].content, seen[1][path].content) for seen in (forward, again))
+            if is_drawn_anew(first, second):
+                yield path
 
 
 def changed_between(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tensors and containers that a function or a model reaches, other than the model's parameters and buffers.
+"""Tensors, containers and random generators that a function or a model reaches, without the model's parameters and buffers.
 
 They are found in closures, in globals that a function names (other than functions and what else can be called, modules aside),
 in attributes of modules and of other objects, in modules that are not the model's, and inside lists, dicts and sets. Other
@@ -9,12 +9,14 @@ are no level of their own: what they hold is as deep as they are.
 from __future__ import annotations
 
 import functools
+import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -24,6 +26,7 @@ from reprise.model_check.regions import RegionLog
 DEPTH = 4
 WIDTH = 64  # elements of a container that are looked at
 _CONTAINERS = (list, dict, set, deque)
+GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _LEFT_OUT = (ModuleType, type, str, int, float, RegionLog)  # the last is this package's own, reached through a wrapped forward
 _OF_MODULES = frozenset(vars(nn.Module()))  # fields that every module has
 
@@ -68,6 +71,8 @@ class Walk:
         elif isinstance(value, _CONTAINERS):
             self.found[path] = value
             self._elements(value, path, depth)
+        elif isinstance(value, GENERATORS):
+            self.found[path] = value
         elif isinstance(value, tuple):
             self._elements(value, path, depth)
         elif isinstance(value, nn.Module):

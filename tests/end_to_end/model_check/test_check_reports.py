@@ -169,6 +169,7 @@ PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
     "training flags": (built(flipped), "layers.1 ("),
     "Python's random numbers": (drawn(random.random), "layers.1 ("),
     "numpy's random numbers": (drawn(lambda: float(np.random.rand())), "layers.1 ("),
+    "own generators": (built(lambda self, x: x * torch.rand(8, generator=self.generator)), "layers.1.generator ("),
     "hooks": (built(hooked), "layers.1 ("),
     "TorchScript": (built_scripted, "layers.1 ("),
     "cache": (built(appended), "layers.1.kept"),
