@@ -23,7 +23,7 @@ from reprise.model_check.explanations.explain import explain_unlike_forward
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.plain_runs import JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key, RegionRun, Watch
-from reprise.model_check.run import Probe, Setting, now, run
+from reprise.model_check.run import Checkpoint, Probe, Setting, now, run
 
 Budget = int | str
 TRIES = 4  # choices that are executed, each with a lower limit, while the executed peak exceeds the budget
@@ -116,11 +116,12 @@ class Planner:
     @classmethod
     def measured(cls, setting: Setting, plain: PlainRuns, tell: Callable[[str], object]) -> Planner:
         """Measure a plain step."""
-        tell("plain, traced")
+        count = _counted(tell, "plain, for the budget", 1 + ROUNDS_OF_REGIONS)
+        next(count)
         traced = trace(setting)
         groups = _grouped(traced)
         works = tuple(_work(traced, keys) for keys in groups)
-        times = [_seconds_of_regions(setting) for _ in range(ROUNDS_OF_REGIONS)]
+        times = [_seconds_of_regions(setting) for _ in count]
         rounds = [[sum(one[key] for key in keys) for one in times] for keys in groups]
         unit, costs = costs_of(works, rounds)
         return cls(setting, plain, traced, groups, works, pooled(works, rounds), unit, costs, tell)
@@ -160,6 +161,9 @@ class Planner:
             fitting = cheapest(moments, self.costs, limit) if attempt < TRIES else None
             chosen = least(moments, len(self.groups)) if fitting is None else fitting
             if chosen not in peaks:
+                self.tell(
+                    f"{one.name}, {len(chosen)} of {len(self.groups)} regions, choice {attempt + 1} of {TRIES + 1} at most"
+                )
                 costs = self._executed(one, chosen)
                 peak = peaks[chosen] = costs.storages_peak_bytes
                 if peak <= budget:
@@ -179,13 +183,15 @@ class Planner:
         )
 
     def _choice(self, one: Implementation, budget: int, moments: Sequence[Moment], chosen: Set[int], costs: Costs) -> Choice:
-        self.tell(f"{one.name}, within the budget")
+        count = _counted(self.tell, f"{one.name}, within the budget", 2 + ROUNDS * 3)
+        next(count)
         keys, modules = self._keys(chosen), {name for name, _ in self.trace.model.named_modules()}
         seen = run(self.setting, one.checkpoint, only=keys)
         names = self._names(chosen)
         all_keys = self._keys({*range(len(self.groups))})
+        next(count)
         every, _ = measure(self.setting, one.checkpoint, Observations(), only=all_keys)
-        plain, of_choice, of_all = self._times(one, keys, all_keys)
+        plain, of_choice, of_all = self._times(one, count, keys, all_keys)
         verdict = self.plain.judge(one.checkpoint, seen, only=keys).verdict
         unlike = explain_unlike_forward(self.setting, one.checkpoint, self.plain, verdict, only=keys)
         return Choice(
@@ -203,7 +209,6 @@ class Planner:
         )
 
     def _executed(self, one: Implementation, chosen: Set[int]) -> Costs:
-        self.tell(f"{one.name}, {len(chosen)} of {len(self.groups)} regions checkpointed, metered")
         return measure(self.setting, one.checkpoint, Observations(), only=self._keys(chosen))[0]
 
     def _keys(self, chosen: Set[int]) -> frozenset[Key]:
@@ -212,16 +217,22 @@ class Planner:
     def _names(self, chosen: Set[int]) -> tuple[str, ...]:
         return tuple(self.trace.regions[self.groups[number][0]].name for number in sorted(chosen))
 
-    def _times(self, one: Implementation, *choices: frozenset[Key]) -> tuple[float, ...]:
+    def _times(self, one: Implementation, count: Iterator[int], *choices: frozenset[Key]) -> tuple[float, ...]:
         """Median seconds of a step, plain and with each of these choices of regions checkpointed; timed in turn."""
-        rounds = [
-            (
-                run(self.setting, None, steps=1).seconds[0],
-                *(run(self.setting, one.checkpoint, steps=1, only=keys).seconds[0] for keys in choices),
-            )
-            for _ in range(ROUNDS)
-        ]
+
+        def timed(checkpoint: Checkpoint | None, keys: frozenset[Key] | None) -> float:
+            next(count)
+            return run(self.setting, checkpoint, steps=1, only=keys).seconds[0]
+
+        rounds = [(timed(None, None), *(timed(one.checkpoint, keys) for keys in choices)) for _ in range(ROUNDS)]
         return tuple(statistics.median(times) for times in zip(*rounds, strict=True))
+
+
+def _counted(tell: Callable[[str], object], what: str, runs: int) -> Iterator[int]:
+    """The number of each run, which is told before it begins."""
+    for number in range(1, runs + 1):
+        tell(f"{what}: run {number} of {runs}")
+        yield number
 
 
 def _grouped(traced: MemoryTrace) -> tuple[tuple[Key, ...], ...]:

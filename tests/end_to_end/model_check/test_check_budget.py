@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from impls import Implementation
 from reprise.model_check import regions
+from reprise.model_check.budgets import choice as budgets
 from reprise.model_check.budgets import memory_trace
 from reprise.model_check.budgets.choice import parse_budget
 from reprise.model_check.budgets.integer_program import cheapest, least
@@ -105,6 +106,26 @@ def test_pasted_globs_have_the_executed_peak() -> None:
     assert pasted.costs is not None
     assert pasted.costs.peak_bytes == chosen.executed
     assert pasted.verdict == "agrees"
+
+
+def test_each_run_for_a_budget_is_told_with_its_number_and_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    for name in ("run", "measure", "trace"):
+        of_budget = getattr(budgets, name)
+
+        def noted(*args: Any, of_budget: Any = of_budget, **options: Any) -> Any:
+            told.append("a run begins")
+            return of_budget(*args, **options)
+
+        monkeypatch.setattr(budgets, name, noted)
+    check(build, impl="nested", budget="80%", steps=1, progress=told.append)
+    told = told[told.index("plain, for the budget: run 1 of 6") :]
+    said, runs = told[::2], told[1::2]
+    assert {*runs} == {"a run begins"}
+    assert len(said) == len(runs)
+    assert said[:6] == [f"plain, for the budget: run {number} of 6" for number in range(1, 7)]
+    assert said[-11:] == [f"nested, within the budget: run {number} of 11" for number in range(1, 12)]
+    assert all(re.fullmatch(r"nested, \d of 6 regions, choice \d of 5 at most", one) for one in said[6:-11])
 
 
 def test_a_budget_that_nothing_keeps_is_refused_with_the_least() -> None:
