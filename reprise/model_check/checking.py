@@ -202,10 +202,10 @@ class _Check:
         if self.adds_reentrant and plain.first.reentrant_calls:
             found = [*found, impls.get(REENTRANT)]
         results = [self._result(one, plain) for one in found]
-        ratios = self._times(found)
+        times = self._times(found)
         results = [
-            replace(result, time_ratio=ratio, **self._metered(one, result, plain), **self._explained(one, result, plain))
-            for one, result, ratio in zip(found, results, ratios, strict=True)
+            replace(result, **timed, **self._metered(one, result, plain), **self._explained(one, result, plain))
+            for one, result, timed in zip(found, results, times, strict=True)
         ]
         planner = Planner.measured(self.setting, plain, self.tell) if self.budget is not None else None
         if planner:
@@ -217,6 +217,7 @@ class _Check:
             initial_values_differ=plain.initial_values_differ,
             spread_explanation=self._spread_explained(plain),
             plain=plain.costs,
+            plain_seconds=statistics.median(self.seconds[_PLAIN]),
             results=tuple(results),
             region_costs=planner.region_costs() if planner else (),
             chosen_by=planner.unit if planner else "",
@@ -313,11 +314,19 @@ class _Check:
                     results[place] = replace(result, budget_error=told)
         return results
 
-    def _times(self, found: list[Implementation]) -> list[float | None]:
-        """Median seconds of a step relative to plain's: of the steps that were compared, and of one more plain step."""
+    def _times(self, found: list[Implementation]) -> list[dict[str, Any]]:
+        """Seconds of a step relative to plain's: of the steps that were compared, and of one more plain step."""
         if any(one.name in self.seconds for one in found):
             self.tell("plain, once more")
             with suppress(PlainFails):  # it did not fail before, and this run gives no verdict
                 self.seconds[_PLAIN] += run(self.setting, None, steps=1).seconds
-        medians = {name: statistics.median(times) for name, times in self.seconds.items()}
-        return [medians[one.name] / medians[_PLAIN] if one.name in medians else None for one in found]
+        return [_ratio(self.seconds[one.name], self.seconds[_PLAIN]) if one.name in self.seconds else {} for one in found]
+
+
+def _ratio(seconds: Sequence[float], plain: Sequence[float]) -> dict[str, Any]:
+    """The ratio of medians; and its spread, between the lower quartile beside plain's upper one and the reverse."""
+    ratio, spread = statistics.median(seconds) / statistics.median(plain), None
+    if min(len(seconds), len(plain)) > 1:
+        (low, _, high), (plain_low, _, plain_high) = (statistics.quantiles(one, method="inclusive") for one in (seconds, plain))
+        spread = low / plain_high, high / plain_low
+    return {"time_ratio": ratio, "time_spread": spread}

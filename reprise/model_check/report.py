@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from reprise.model_check.budgets.choice import Choice, RegionCosts
+from reprise.model_check.budgets.choice import Choice, RegionCosts, Spread
 from reprise.model_check.budgets.region_work import Unit
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.errors import Raiser
@@ -21,6 +21,9 @@ Verdict = Literal["agrees", "refuses", "diverges", "crashes", "cannot be told"] 
 NOT_TOLD_APART = "whether the implementation or the model raised this cannot be told: their code lies together"
 UNLIKE_FORWARD = "plain's runs differ from each other, but here a recomputation computes other values than its own forward"
 TIMES_NOT_TOLD_APART = "their times are too short or too alike here to be told apart"
+TOO_SHORT, TOO_NOISY = "too short to tell", "too noisy to tell"
+SHORTEST = 1e-3  # seconds of a plain step whose ratios are told
+NOISE = 0.1  # how far a spread may be from a ratio on either side, as a share of it, that is told without
 _ERROR_LINES = 4  # of an error at most, in text
 _SHOWN = 3  # names at most, in text; JSON has all
 
@@ -41,6 +44,8 @@ class Result:
 
     ``where`` has `` at file:line`` of the user's line that raised the ``error``, if it is known; ``raised_by`` says who did.
     ``not_measured`` says why there are no ``costs`` although there is no ``error``.
+    ``time_ratio`` is that of the median step to plain's; ``time_spread`` has those of the lower quartile to plain's upper one
+    and of the upper one to plain's lower one, and is None if a single step was timed.
     ``undecided`` says why it cannot be told whether it agrees; ``sometimes``, how many of its runs differ, if it diverges in
     some alone. ``unlike_forward`` has lines that show that its recomputations compute other values than forward, if it diverges
     for that alone, as plain's runs differ, too. ``first_run`` has all that differs in its first run;
@@ -64,6 +69,7 @@ class Result:
     costs: Costs | None = None
     not_measured: str = ""
     time_ratio: float | None = None
+    time_spread: Spread | None = None
     warnings: tuple[Warned, ...] = ()
     explanation: tuple[str, ...] = ()
     choice: Choice | None = None
@@ -80,6 +86,7 @@ class Report:
     that get a gradient in a plain step, and that neither the model nor the loss reaches before it, so that it is not compared.
     ``chosen_by`` is what regions are chosen by with a budget: what it takes to run them again, in this unit.
     ``not_measured`` says why there are no figures of ``plain``, if so; ``other_leaves`` may lack some then.
+    ``plain_seconds`` are those of the median plain step.
     """
 
     regions: tuple[str, ...]
@@ -95,6 +102,7 @@ class Report:
     uncalled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     other_leaves: tuple[str, ...] = ()
     not_measured: str = ""
+    plain_seconds: float = math.inf
 
     @property
     def agrees(self) -> bool:
@@ -179,7 +187,7 @@ def _lines(report: Report) -> list[str]:
     if report.not_measured:
         lines.append(f"plain has no figures: {report.not_measured}")
         lines.append("nor is it known whether gradients of tensors outside of the model are left out of what is compared")
-    lines += _table(report)
+    lines += [*_table(report), *_notes_on_time(report)]
     if report.region_costs:
         lines += _regions_table(report.region_costs, report.chosen_by)
     return [*lines, *_sections(report)]
@@ -275,6 +283,32 @@ def _shortened(begin: str, error: str) -> list[str]:
     return [*lines, f"  ({more} more lines are in --json FILE)"] if more > 0 else lines
 
 
+def _is_noisy(ratio: float, spread: Spread) -> bool:
+    return spread[0] < ratio * (1 - NOISE) or spread[1] > ratio * (1 + NOISE)
+
+
+def _time(ratio: float, spread: Spread | None, plain_seconds: float) -> str:
+    """A ratio of times, with its spread if that is large; in words, if it tells nothing."""
+    if plain_seconds < SHORTEST:
+        return TOO_SHORT
+    if spread is None:
+        return f"{ratio:.2f} (of one step)"
+    if not _is_noisy(ratio, spread):
+        return f"{ratio:.2f}"
+    told = f"{ratio:.2f} ({spread[0]:.2f} to {spread[1]:.2f})"
+    return f"{told}, {TOO_NOISY}" if spread[0] <= 1 <= spread[1] else told
+
+
+def _notes_on_time(report: Report) -> list[str]:
+    """What is to be known of the column, if times are short or vary."""
+    timed = [one for one in report.results if one.time_ratio is not None]
+    if timed and report.plain_seconds < SHORTEST:
+        return [f"a plain step takes {report.plain_seconds * 1e3:.2g} ms here: {TOO_SHORT} what a step takes beside it"]
+    if any(one.time_spread and one.time_ratio and _is_noisy(one.time_ratio, one.time_spread) for one in timed):
+        return ["time in brackets: the ratio of quartiles of the few steps that were timed"]
+    return []
+
+
 def _regions_table(regions: Sequence[RegionCosts], chosen_by: str) -> list[str]:
     columns = ["region", "kept", "passed to it", "forward"]
     rows = [[one.name, *map(_amount, (one.kept_bytes, one.boundary_bytes)), f"{one.seconds * 1e3:.3g} ms"] for one in regions]
@@ -293,7 +327,7 @@ def _choice(choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:
     lines = [
         f"  within {choice.budget:,} bytes: {told}",
         f"    peak {choice.executed:,} bytes, executed; predicted {choice.predicted:,} ({error:+.1%})",
-        f"    time {choice.time_ratio:.2f} of plain's, with all regions {choice.time_ratio_of_all:.2f}",
+        f"    {_time_of_choice(choice)}",
     ]
     if choice.verdict == UNDECIDED:
         lines.append("    whether steps with these regions checkpointed are plain's cannot be told")
@@ -306,6 +340,12 @@ def _choice(choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:
         yield (f"    with the model's own checkpointing off: --regions {' '.join(map(shlex.quote, choice.globs))}",)
     if choice.unnamed:
         yield (f"    no module, so no glob: {', '.join(choice.unnamed)}",)
+
+
+def _time_of_choice(choice: Choice) -> str:
+    own = _time(choice.time_ratio, choice.time_spread, choice.plain_seconds)
+    of_all = _time(choice.time_ratio_of_all, choice.time_spread_of_all, choice.plain_seconds)
+    return f"time beside plain's: {own}" + (f"; with all regions: {of_all}" if own != TOO_SHORT else "")
 
 
 def differences(comparison: Comparison) -> list[str]:
@@ -362,7 +402,7 @@ def _table(report: Report) -> list[str]:
                 *("" if count is None else str(count) for count in (one.calls, one.recomputations)),
                 *_bytes(one.costs),
                 again,
-                f"{one.time_ratio:.2f}" if one.time_ratio is not None else "",
+                _time(one.time_ratio, one.time_spread, report.plain_seconds) if one.time_ratio is not None else "",
             )
         )
     return _aligned(rows)

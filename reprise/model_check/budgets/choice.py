@@ -26,6 +26,7 @@ from reprise.model_check.regions import Key, RegionRun, Watch
 from reprise.model_check.run import Checkpoint, Probe, Setting, now, run
 
 Budget = int | str
+Spread = tuple[float, float]
 TRIES = 4  # choices that are executed, each with a lower limit, while the executed peak exceeds the budget
 ROUNDS = 3  # of steps that are timed
 ROUNDS_OF_REGIONS = 5
@@ -56,7 +57,7 @@ class Choice:
 
     Bytes are peaks. ``verdict`` compares steps with this choice to plain ones. FLOPs, and times as ratios to plain's, are those
     of a step with this choice, and of one with all regions checkpointed that are chosen from: outermost ones, none inside them.
-    ``unlike_forward`` has lines as that of a ``Result``.
+    ``unlike_forward`` has lines as that of a ``Result``. A spread has the least and the largest ratio of a few rounds.
     """
 
     budget: int
@@ -69,6 +70,9 @@ class Choice:
     flops_of_all: int
     time_ratio: float
     time_ratio_of_all: float
+    time_spread: Spread
+    time_spread_of_all: Spread
+    plain_seconds: float
     unlike_forward: tuple[str, ...] = ()
 
     @property
@@ -191,7 +195,8 @@ class Planner:
         all_keys = self._keys({*range(len(self.groups))})
         next(count)
         every, _ = measure(self.setting, one.checkpoint, Observations(), only=all_keys)
-        plain, of_choice, of_all = self._times(one, count, keys, all_keys)
+        rounds = self._times(one, count, keys, all_keys)
+        plain, of_choice, of_all = (statistics.median(times) for times in zip(*rounds, strict=True))
         verdict = self.plain.judge(one.checkpoint, seen, only=keys).verdict
         unlike = explain_unlike_forward(self.setting, one.checkpoint, self.plain, verdict, only=keys)
         return Choice(
@@ -205,6 +210,9 @@ class Planner:
             flops_of_all=every.flops,
             time_ratio=of_choice / plain,
             time_ratio_of_all=of_all / plain,
+            time_spread=_spread([choice / plain for plain, choice, _ in rounds]),
+            time_spread_of_all=_spread([every / plain for plain, _, every in rounds]),
+            plain_seconds=plain,
             unlike_forward=unlike,
         )
 
@@ -217,15 +225,18 @@ class Planner:
     def _names(self, chosen: Set[int]) -> tuple[str, ...]:
         return tuple(self.trace.regions[self.groups[number][0]].name for number in sorted(chosen))
 
-    def _times(self, one: Implementation, count: Iterator[int], *choices: frozenset[Key]) -> tuple[float, ...]:
-        """Median seconds of a step, plain and with each of these choices of regions checkpointed; timed in turn."""
+    def _times(self, one: Implementation, count: Iterator[int], *choices: frozenset[Key]) -> list[tuple[float, ...]]:
+        """Seconds of a step, plain and with each of these choices of regions checkpointed, in each round."""
 
         def timed(checkpoint: Checkpoint | None, keys: frozenset[Key] | None) -> float:
             next(count)
             return run(self.setting, checkpoint, steps=1, only=keys).seconds[0]
 
-        rounds = [(timed(None, None), *(timed(one.checkpoint, keys) for keys in choices)) for _ in range(ROUNDS)]
-        return tuple(statistics.median(times) for times in zip(*rounds, strict=True))
+        return [(timed(None, None), *(timed(one.checkpoint, keys) for keys in choices)) for _ in range(ROUNDS)]
+
+
+def _spread(ratios: Sequence[float]) -> Spread:
+    return min(ratios), max(ratios)
 
 
 def _counted(tell: Callable[[str], object], what: str, runs: int) -> Iterator[int]:
