@@ -217,7 +217,7 @@ class _Check:
             initial_values_differ=plain.initial_values_differ,
             spread_explanation=self._spread_explained(plain),
             plain=plain.costs,
-            plain_seconds=statistics.median(self.seconds[_PLAIN]),
+            plain_seconds=min(self.seconds[_PLAIN]),
             results=tuple(results),
             region_costs=planner.region_costs() if planner else (),
             chosen_by=planner.unit if planner else "",

@@ -24,6 +24,7 @@ TIMES_NOT_TOLD_APART = "their times are too short or too alike here to be told a
 TOO_SHORT, TOO_NOISY = "too short to tell", "too noisy to tell"
 SHORTEST = 1e-3  # seconds of a plain step whose ratios are told
 NOISE = 0.1  # how far a spread may be from a ratio on either side, as a share of it, that is told without
+WIDE = 2.0  # a spread that is larger by this factor at its end tells nothing
 _ERROR_LINES = 4  # of an error at most, in text
 _SHOWN = 3  # names at most, in text; JSON has all
 
@@ -86,7 +87,7 @@ class Report:
     that get a gradient in a plain step, and that neither the model nor the loss reaches before it, so that it is not compared.
     ``chosen_by`` is what regions are chosen by with a budget: what it takes to run them again, in this unit.
     ``not_measured`` says why there are no figures of ``plain``, if so; ``other_leaves`` may lack some then.
-    ``plain_seconds`` are those of the median plain step.
+    ``plain_seconds`` are those of the fastest plain step.
     """
 
     regions: tuple[str, ...]
@@ -245,7 +246,8 @@ def _parts(one: Result, regions: int, warnings: Mapping[str, tuple[str, ...]]) -
     if one.first_run != one.comparison:
         yield ("  (the table counts what differs no more than plain's runs do, too)",)
     ended_by = f"ended by {''.join(one.error.splitlines()[:1])}"  # which the verdict has
-    if explanation := tuple(f"  {line}" for line in one.explanation if line != ended_by):
+    remedies = {warned.remedy for warned in one.warnings}  # which follow
+    if explanation := tuple(f"  {line}" for line in one.explanation if line != ended_by and line.strip() not in remedies):
         yield explanation
     if one.not_measured:
         yield (f"  no figures, and no further warnings: {one.not_measured}",)
@@ -296,7 +298,8 @@ def _time(ratio: float, spread: Spread | None, plain_seconds: float) -> str:
     if not _is_noisy(ratio, spread):
         return f"{ratio:.2f}"
     told = f"{ratio:.2f} ({spread[0]:.2f} to {spread[1]:.2f})"
-    return f"{told}, {TOO_NOISY}" if spread[0] <= 1 <= spread[1] else told
+    tells_nothing = spread[0] <= 1 <= spread[1] or spread[1] > WIDE * spread[0]
+    return f"{told}, {TOO_NOISY}" if tells_nothing else told
 
 
 def _notes_on_time(report: Report) -> list[str]:

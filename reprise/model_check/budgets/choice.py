@@ -212,7 +212,7 @@ class Planner:
             time_ratio_of_all=of_all / plain,
             time_spread=_spread([choice / plain for plain, choice, _ in rounds]),
             time_spread_of_all=_spread([every / plain for plain, _, every in rounds]),
-            plain_seconds=plain,
+            plain_seconds=min(times[0] for times in rounds),
             unlike_forward=unlike,
         )
 

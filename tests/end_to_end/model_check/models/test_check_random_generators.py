@@ -123,7 +123,9 @@ def test_drawing_with_torch_or_outside_of_the_region_helps(impl: str) -> None:
 
 
 def test_the_explanation_says_what_to_do_about_a_generator() -> None:
-    (result,) = check(drawing(*GENERATORS["torch.Generator"]), impl="nested", steps=1, explain=True).results
+    report = check(drawing(*GENERATORS["torch.Generator"]), impl="nested", steps=1, explain=True)
+    (result,) = report.results
+    assert str(report).count(DRAW_ELSEWHERE) == 1  # it is the remedy of the warning, too
     place = result.explanation.index(f"  {DRAW_ELSEWHERE}")
     assert result.explanation[place - 3].endswith(OWN_GENERATOR)
 
