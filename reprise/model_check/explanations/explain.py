@@ -23,8 +23,8 @@ FROM_DATA = "aten.lift_fresh"  # by which torch.tensor begins
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
 ANOTHER_STATE = ": it draws from a torch.Generator that it is given, whose state is another"
 DRAW_ELSEWHERE = (
-    "Use torch's own generator, whose state is restored (without generator=), or draw outside of the region and pass the numbers "
-    "in."
+    "Use torch's own generator, whose state is restored (without generator=), or draw outside of the region and pass "
+    "the numbers in."
 )
 MAKE_GENERATOR = "Make the generator in build(), or seed it there."
 SEED_GENERATOR = (
