@@ -186,8 +186,9 @@ class RegionLog:
             attribute = "__name__" if inspect.isbuiltin(function) else "__qualname__"  # which is _VariableFunctionsClass.sin
             name = str(getattr(function, attribute, type(function).__name__))
             code = getattr(function, "__code__", None)
-            is_closure = code is not None and any(mark in name for mark in _OF_CLOSURES)
-            return f"{name} at {Path(code.co_filename).name}:{code.co_firstlineno}" if is_closure else name
+            if code is None or not any(mark in name for mark in _OF_CLOSURES):
+                return name
+            return f"{name} at {Path(code.co_filename).name}:{code.co_firstlineno}"
         return owner if method in _CALLS else f"{owner}.{method}"
 
     def _told_apart(self, name: str, key: Key) -> str:

@@ -72,7 +72,7 @@ def digest_of_generator(generator: Any) -> str:
     """A digest of a random generator's state; "" if it has none that can be read, as ``random.SystemRandom``."""
     try:
         if isinstance(generator, torch.Generator):
-            state = generator.get_state().tolist()
+            state: Any = generator.get_state().tolist()
         elif isinstance(generator, random.Random):
             state = generator.getstate()
         elif isinstance(generator, np.random.RandomState):

@@ -73,7 +73,7 @@ def build_with_option() -> Any:
 
 def build_raising_where_recomputed() -> Any:
     def after(_: Any, x: Any) -> Any:
-        return x if torch._C._current_graph_task_id() == -1 else needing(x)
+        return x if torch._C._current_graph_task_id() == -1 else dict.fromkeys()  # type: ignore[call-overload]
 
     return built(after)()
 

@@ -129,7 +129,7 @@ def test_closures_are_told_apart_by_line_and_number() -> None:
 
 def test_which_closure_diverges_is_told() -> None:
     def made() -> Any:
-        model = Closures()
+        model: Any = Closures()
         model.layers[1] = nn.BatchNorm1d(4)
         model.norm = nn.Identity()
         return model, torch.randn(2, 4)
