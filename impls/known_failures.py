@@ -223,6 +223,7 @@ SINGLE_NODE: dict[str, Known] = {
         "default_dtype_is_forwards",
         "deterministic_flags_are_forwards",
         "train_and_eval_flipped_before_backward",
+        "operators_of_subclasses_are_forwards",
     ),
     **known(
         "diverges",

@@ -18,6 +18,7 @@ from impls.known_failures import (
     SINGLE_NODE,
     STATISTICS_REQUIRE_GRAD,
     WITHIN_BUDGET,
+    without,
 )
 from impls.leaf_arguments import detach_variable, restore_arguments, save_arguments
 from impls.sequential import sequential
@@ -39,9 +40,11 @@ from impls.state.devices import (
     leaves,
     set_device_states,
 )
+from impls.state.modes import with_function_state
 from impls.state.process_lock import run_undisturbed
 from impls.state.random_numbers import Device, States, states_of
 from impls.state.restoration import Restoration
+from impls.torch_private import function_state
 
 __all__ = [
     "CheckpointFunction",
@@ -75,7 +78,7 @@ class CheckpointFunction(torch.autograd.Function):
         ctx.function, ctx.autocast = function, Autocast.current(kind)
         devices = [Device(kind, index) for index in devices_of(kind, *args)]
         states: States = states_of((torch.default_generator, *generators, *devices)) if preserve_rng_state else []
-        ctx.states = states
+        ctx.states, ctx.function_state = states, function_state()
         value = run_forward(ctx, function, args)
         if any(ctx.needs_input_grad):
             _refuse_hidden_outputs(value)
@@ -96,7 +99,7 @@ class CheckpointFunction(torch.autograd.Function):
 def _recompute(ctx: Any, ready: list[tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:
     """The function's value, and the inputs that it was given: those that are ready, or else others."""
     inputs = ready.pop() if ready else restore_arguments(ctx)
-    with recomputation_context(), Restoration(None, ctx.states), ctx.autocast.apply():
+    with recomputation_context(), Restoration(None, ctx.states), with_function_state(ctx.function_state), ctx.autocast.apply():
         return ctx.function(*inputs), inputs
 
 
@@ -189,7 +192,7 @@ IMPLEMENTATION = Implementation(
             *("recomputes", "rng", "rng-option"),
         }
     ),
-    known=SINGLE_NODE
+    known=without(SINGLE_NODE, "operators_of_subclasses_are_forwards")
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS

@@ -104,6 +104,10 @@ try:
     dispatch_mode_count = torch._C._len_torch_dispatch_stack
     function_mode_count = torch._C._len_torch_function_stack
     function_mode_at = torch._C._get_function_stack_at
+    # Whether ``__torch_function__`` of subclasses and modes is called on this thread. If backward is called as the method of a
+    # subclass's tensor, that of subclasses is not.
+    function_state = torch._C._get_torch_function_state
+    set_function_state = torch._C._set_torch_function_state
     # The dispatch modes that are active, to refuse one inside itself.
     dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
     # Puts a dispatch mode on top, without what entering it does besides.

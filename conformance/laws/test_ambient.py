@@ -73,6 +73,16 @@ def test_attributes_of_arguments_are_there(case: Case) -> None:
     case.equals_plain()
 
 
+_CALLED = {"forward": st.booleans(), "backward": st.booleans()}  # whether operators of subclasses are called there
+
+
+@for_readers("adversarial", "wrong gradient", "tensor subclass, __torch_function__")
+@law(named(ambient.operators_of_subclasses, **_CALLED, nested=st.booleans(), passes=st.integers(1, 2)))
+def test_operators_of_subclasses_are_forwards(case: Case) -> None:
+    """A subclass's own operators are called in a recomputation as in forward, also if backward, as its method, calls none."""
+    case.equals_plain()
+
+
 PLACE = st.sampled_from([None, "cpu", "meta"])
 
 

@@ -51,6 +51,7 @@ IMPLEMENTATION = Implementation(
         TORCH_NONREENTRANT,
         "backward_in_inference_mode",
         "device_context_is_forwards",
+        "operators_of_subclasses_are_forwards",
         "deterministic_flags_are_forwards",
         "explicit_generators_are_replayed",
         "hooks_that_a_function_replaces_inside_another",

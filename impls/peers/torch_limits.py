@@ -197,6 +197,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "operators of tensor subclasses are called where backward calls them: not if it is called as a subclass's method",
+        "seen here, torch 2.13",
+        "operators_of_subclasses_are_forwards",
+    ),
+    **known(
+        "diverges",
         "modes of the whole process that the function sets when it runs again are not put back",
         "seen here",
         "modes_that_a_function_sets",

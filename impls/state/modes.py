@@ -5,7 +5,8 @@ Not covered: ContextVars, and TorchFunctionModes other than the ``torch.device``
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,9 @@ from impls.torch_private import (
     dispatch_modes,
     function_mode_at,
     function_mode_count,
+    function_state,
     set_deterministic_algorithms,
+    set_function_state,
 )
 
 # What a region asks of torch each time, found once.
@@ -34,11 +37,15 @@ ProcessWide = tuple[torch.dtype, tuple[bool, bool]]
 
 
 class Modes(NamedTuple):
-    """Autocast by device type as (type, enabled, dtype), its cache, the device context; and the modes of all threads."""
+    """Autocast by device type as (type, enabled, dtype), its cache, the device context; and the modes of all threads.
+
+    ``function_state`` says whether ``__torch_function__`` of subclasses and of modes is called.
+    """
 
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
     cache: bool
     device: torch.device | None
+    function_state: Any
     process_wide: ProcessWide
 
 
@@ -85,21 +92,33 @@ def current_modes() -> Modes:
     host = "cpu", _autocasts("cpu"), _autocast_dtype("cpu")
     autocast = (host,) if kind is None else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))
     device = _device_context() if function_mode_count() else None
-    return Modes(autocast, _autocast_cache(), device, process_wide())
+    return Modes(autocast, _autocast_cache(), device, function_state(), process_wide())
 
 
 def enter_modes(wanted: Modes, found: Modes) -> ExitStack | None:
     """The contexts that put a thread's modes in force in place of those that were found; None if they are the same."""
     cast = (wanted.autocast, wanted.cache) != (found.autocast, found.cache)
-    if not cast and wanted.device == found.device:
+    if not cast and (wanted.device, wanted.function_state) == (found.device, found.function_state):
         return None
     with ExitStack() as stack:
+        stack.enter_context(with_function_state(wanted.function_state))
         if cast:
             for kind, enabled, dtype in wanted.autocast:
                 stack.enter_context(torch.autocast(kind, dtype, enabled, wanted.cache))
         if wanted.device != found.device:
             stack.enter_context(torch.device("cpu") if wanted.device is None else wanted.device)
         return stack.pop_all()
+
+
+@contextmanager
+def with_function_state(wanted: Any) -> Iterator[None]:
+    """Call ``__torch_function__`` inside where it was called when this was ``function_state()``."""
+    found = function_state()
+    set_function_state(wanted)
+    try:
+        yield
+    finally:
+        set_function_state(found)
 
 
 def autocast_depth() -> int:

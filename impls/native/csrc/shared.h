@@ -127,6 +127,7 @@ inline bool has_function_modes() { return at::impl::PythonTorchFunctionTLS::stac
 struct ModeState {
   bool autocast[2], cache;
   at::ScalarType types[2];
+  at::impl::TorchFunctionDisabledState functions;
   ProcessWide process_wide;
 
   static ModeState current() {
@@ -134,11 +135,13 @@ struct ModeState {
     return {{at::autocast::is_autocast_enabled(at::kCPU), at::autocast::is_autocast_enabled(other)},
             at::autocast::is_autocast_cache_enabled(),
             {at::autocast::get_autocast_dtype(at::kCPU), at::autocast::get_autocast_dtype(other)},
+            at::impl::PythonTorchFunctionTLS::get_disabled_state(),
             ProcessWide::current()};
   }
   bool operator==(const ModeState& other) const {
     return autocast[0] == other.autocast[0] && autocast[1] == other.autocast[1] && cache == other.cache &&
-        types[0] == other.types[0] && types[1] == other.types[1] && process_wide == other.process_wide;
+        types[0] == other.types[0] && types[1] == other.types[1] && functions == other.functions &&
+        process_wide == other.process_wide;
   }
 };
 

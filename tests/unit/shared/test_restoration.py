@@ -153,7 +153,8 @@ def test_generators_are_set_back_to_where_they_stood() -> None:
 
 
 def _forward_modes() -> modes.Modes:
-    with torch.autocast("cpu", torch.float16, cache_enabled=False), torch.device("meta"):
+    functions = torch._C.DisableTorchFunctionSubclass()
+    with torch.autocast("cpu", torch.float16, cache_enabled=False), torch.device("meta"), functions:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.set_default_dtype(torch.float64)
         try:

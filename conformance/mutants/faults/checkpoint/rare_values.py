@@ -1,6 +1,8 @@
-"""Faults of the nested checkpoint that show in tensors that are rarely met: by their rank, strides, size or values."""
+"""Faults of the nested checkpoint that show in tensors that are rarely met: by their rank, strides, size, values or class."""
 
 from __future__ import annotations
+
+from contextlib import nullcontext
 
 import torch
 
@@ -82,3 +84,16 @@ def takes_what_is_tiny_for_zero(copy: Copy) -> None:
         return tensor.masked_fill(tiny, 0) if tiny is not None and tiny.any() else tensor
 
     change_recomputed(copy, cut)
+
+
+@mutant("state.modes", "ambient", "operators_of_subclasses_are_forwards")
+def calls_no_operators_of_subclasses(copy: Copy) -> None:
+    """A recomputation calls a subclass's operators where backward does."""
+    copy.call_instead("state.modes", "with_function_state", lambda there, wanted: nullcontext())
+
+
+@mutant("state.modes", "ambient", "operators_of_subclasses_are_forwards")
+def calls_operators_of_subclasses_always(copy: Copy) -> None:
+    """A recomputation calls a subclass's operators, whether forward did or not."""
+    enabled = torch._C._TorchFunctionState.ENABLED
+    copy.call_instead("state.modes", "with_function_state", lambda there, wanted: there(enabled))

@@ -119,6 +119,35 @@ def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bo
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
+def operators_of_subclasses(
+    checkpoint: Any, note: Any, device: str, *, forward: bool, backward: bool, nested: bool, passes: int
+) -> None:
+    from contextlib import nullcontext
+
+    class Doubling(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            value = super().__torch_function__(func, types, args, kwargs or {})
+            return super().__torch_function__(torch.Tensor.mul, types, (value, 2)) if func is torch.Tensor.sin else value
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def inner(h):
+        return h.sin() * p
+
+    def outer(h):
+        return (checkpoint(inner, h) if nested else inner(h)).cos()
+
+    with nullcontext() if forward else torch._C.DisableTorchFunctionSubclass():
+        y = checkpoint(outer, (p * 1).as_subclass(Doubling)).as_subclass(torch.Tensor)
+    note("forward", y)
+    loss = y.sum().as_subclass(torch.Tensor if backward else Doubling)
+    for number in range(passes):
+        loss.backward(retain_graph=number + 1 < passes)
+        note(f"gradients {number}", [p.grad])
+
+
 def device_context(
     checkpoint: Any, note: Any, device: str, *, around: str, forward: str, backward: str, default: bool, nested: bool
 ) -> None:
