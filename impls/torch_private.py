@@ -106,8 +106,8 @@ try:
     function_mode_at = torch._C._get_function_stack_at
     # Whether ``__torch_function__`` of subclasses and modes is called on this thread. If backward is called as the method of a
     # subclass's tensor, that of subclasses is not.
-    function_state = torch._C._get_torch_function_state
-    set_function_state = torch._C._set_torch_function_state
+    function_state: Callable[[], Any] = torch._C._get_torch_function_state  # type: ignore[attr-defined]
+    set_function_state: Callable[[Any], None] = torch._C._set_torch_function_state  # type: ignore[attr-defined]
     # The dispatch modes that are active, to refuse one inside itself.
     dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
     # Puts a dispatch mode on top, without what entering it does besides.
