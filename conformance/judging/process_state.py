@@ -90,7 +90,8 @@ def isolated(device: str) -> Iterator[None]:
         if _settings() != settings:
             _put_back(settings)
         for log, level in zip(_LOGGERS, levels, strict=True):
-            log.setLevel(level)
+            if log.level != level:  # each call empties a cache of all loggers
+                log.setLevel(level)
         if torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() != disabled:
             _disable_hooks(disabled)
         while torch._C._autograd._top_saved_tensors_default_hooks(True) not in (hooks, None):

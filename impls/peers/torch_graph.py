@@ -96,6 +96,7 @@ _MUTATION: dict[str, Known] = {
         "a_change_beside_a_saved_view_clones_nothing",
         "changes_beside_checkpointed_regions",
         "tensors_changed_in_forward",
+        seed=1,
     ),
     **known(
         "diverges",

@@ -129,6 +129,7 @@ TORCH_REENTRANT: dict[str, Known] = {
         "seen here",
         "parameters_read_through_a_closure",
         "a_backward_of_some_outputs_keeps_nothing",
+        seed=2,
     ),
     **known(
         "diverges",
@@ -194,6 +195,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "pytorch#147995; seen here",
         "device_context_is_forwards",
         "deterministic_flags_are_forwards",
+        seed=2,
     ),
     **known(
         "diverges",
