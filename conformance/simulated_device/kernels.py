@@ -109,7 +109,7 @@ def assemble(like: torch.Tensor, of: list[torch.Tensor], device: torch.device) -
     return _aten._sparse_compressed_tensor_unsafe.default.redispatch(_COMPRESSED, *of, list(like.size()), **options)
 
 
-def lay(tensor: torch.Tensor, storage: torch.UntypedStorage, offset: Any, size: Any, stride: Any) -> torch.Tensor:
+def lay(tensor: torch.Tensor, storage: torch.UntypedStorage, offset: Any, size: Any, stride: Any = ()) -> torch.Tensor:
     """Give a dense tensor of the device another storage, or another place in its own."""
     return _aten.set_.source_Storage_storage_offset.redispatch(_DENSE, tensor, storage, offset, size, stride)
 

@@ -229,3 +229,9 @@ def test_autocast_casts() -> None:
     assert (low.dtype, high.dtype, nn.functional.linear(x, x).dtype) == (torch.bfloat16, torch.float32, torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):  # the CPU's is not the device's
         assert (x @ x.t()).dtype is torch.float32
+
+
+def test_a_tensor_without_dimensions_is_copied_deeply() -> None:
+    tensor = torch.tensor(3.0, device=SIM)
+    copied = copy.deepcopy(tensor)
+    assert (copied.item(), copied.device, copied.shape) == (3.0, tensor.device, tensor.shape)
