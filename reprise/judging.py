@@ -207,16 +207,17 @@ def features(*, profile: Profile = "quick", seed: Seed = 0, write: Flag = False,
         write: Write the tables of profile quick and seed 0 to docs/features.md.
         check: Fail if docs/features.md does not match what is drawn.
     """
-    from conformance.coverage import features_page
+    from conformance.coverage import features_page, score_page
 
     require_one({"--write": write, "--check": check}, or_none=True)
     if (write or check) and (profile, seed) != (features_page.PROFILE, features_page.SEED):
         raise InvalidOption("--write and --check are about profile quick and seed 0; leave out --profile and --seed")
     if write:
         features_page.write(ROOT)
+        score_page.write(ROOT)
     elif not check:
         print(features_page.measured(profile, seed))
-    return failed(features_page.check(ROOT)) if check else 0
+    return failed([*features_page.check(ROOT), *score_page.check(ROOT)]) if check else 0
 
 
 def cases(*, ranks: Ranks = None, write: Flag = False) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from conformance.coverage import found_faults
+from conformance.coverage import found_faults, score_page
 from conformance.coverage.found_faults import EVERY_CASE, of_mutants, of_rows, rarest
 from conformance.judging.case_numbers import KnownFaults
 from conformance.judging.explorer import Explorer
@@ -68,3 +69,20 @@ def test_a_mutant_that_shows_in_no_program_counts_as_half_a_program(shows: Any) 
     shows(lambda explorer, mutant: 0.0 if explorer.profile.cases == EVERY_CASE.cases else 1.0)
     programs = len(Explorer("cpu", EVERY_CASE, 0).programs(all_laws()[LAW], get("nested")))
     assert set(of_mutants(LAW).values()) == {0.5 / programs}
+
+
+def test_the_score_of_a_family_is_that_of_its_least_certain_law() -> None:
+    laws = [law for law in all_laws().values() if law.family == "training"][:2]
+    found = {laws[0].name: KnownFaults(3, "often", 1.0), laws[1].name: KnownFaults(1, "seldom", 0.001)}
+    table = score_page.markdown(laws, found, Counter({laws[0].name: 2}))
+    family, every = (line.split(" | ") for line in table.splitlines()[2:])
+    quick, default = (score_page.certainty(laws[1], found[laws[1].name], run) for run in score_page.RUNS)
+    assert family[1:6] == ["2", "2", "2", "`seldom`", "0.1%"]
+    assert family[6:] == [f"{quick:.0%}", "1", f"{default:.0%}", "1 |"]
+    assert 0 < quick < default < score_page.LEAST
+    assert every[1:] == family[1:]
+
+
+def test_a_family_without_a_known_fault_has_no_score() -> None:
+    law = next(iter(all_laws().values()))
+    assert score_page.markdown([law], {}, Counter()).splitlines()[2].split(" | ")[1:4] == ["1", "0", "0"]
