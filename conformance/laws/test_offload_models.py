@@ -253,6 +253,20 @@ def test_wrong_models_and_options_are_refused(case: Case) -> None:
     as_expected(case)
 
 
+HOOKED = ("state_dict_pre_hook", "state_dict_post_hook", "load_state_dict_pre_hook", "load_state_dict_post_hook")
+OVERRIDDEN = ("train", "named_parameters", "requires_grad_", "state_dict", "get_extra_state", "train of an instance")
+MORE = st.sampled_from((*OVERRIDDEN, *HOOKED, "extra_repr", "summary"))
+
+
+@for_readers("advanced", "wrong state", "nn.Sequential subclass, train, get_extra_state, state_dict hooks")
+@counted_law(
+    written(refusals.built_with_more, what=MORE, kind=st.sampled_from(("Sequential", "ModuleList")), away=HERE), effort=1
+)
+def test_what_a_model_overrides_is_not_lost(case: Case) -> None:
+    """A model with a method in place of torch's, or with hooks for its state_dict, is refused; one with other ones is not."""
+    as_expected(case)
+
+
 @for_readers("everyday", "wrong state", "eval, frozen, fine-tuning")
 @counted_law(written(refusals.built_in_training, training=st.booleans(), graded=st.booleans(), there=st.booleans()))
 def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:

@@ -25,6 +25,17 @@ def test_modules_train_when_they_run_again_as_they_did(case: Case) -> None:
     equals_plain(case)
 
 
+AGAIN = {**CUT, "checkpoint": st.just(True)}
+SWITCHED = st.sampled_from(("a mode", "a mode for good", "an attribute", "a hook"))
+
+
+@for_readers("advanced", "wrong gradient", "BatchNorm, eval, temporary forward hook, MC dropout")
+@offload_law(written(visible_attributes.set_and_set_back, what=SWITCHED, trained=BOTH, away=HERE, **AGAIN), effort=1)
+def test_what_forward_sets_and_sets_back_is_set_back(case: Case) -> None:
+    """What forward sets on modules, for a while or for good, is as in plain after backward: modes, an attribute, a hook."""
+    equals_plain(case)
+
+
 LOOKS = st.sampled_from(("class", "class of a buffer", "attribute", "attribute of a buffer"))
 
 
@@ -132,7 +143,6 @@ def test_a_step_that_is_compiled_around_a_model(case: Case) -> None:
     equals_plain(case)
 
 
-AGAIN = {**CUT, "checkpoint": st.just(True)}
 OF = st.sampled_from(("a weight", "an input", "data"))
 
 

@@ -48,16 +48,16 @@ def told_beside(error: BaseException) -> Iterator[None]:
 
 
 @contextmanager
-def in_modes(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
-    """Put each module in training or evaluation mode as given; afterwards put it back."""
-    changed = [(module, training) for module, training in modes if module.training != training]
+def in_modes(modes: Sequence[tuple[nn.Module, bool]], chain: Chain) -> Iterator[None]:
+    """Put each module in training or evaluation mode as given; afterwards put all of the chain back, whatever ran inside."""
+    before = [(module, module.training) for module in {**dict(modes), **dict.fromkeys(chain.modules())}]
     try:
-        for module, training in changed:
+        for module, training in modes:
             module.training = training
         yield
     finally:
-        for module, training in changed:
-            module.training = not training
+        for module, training in before:
+            module.training = training
 
 
 def _call_on(put: Tensors, chain: Chain, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -64,7 +64,8 @@ class OffloadModel(nn.Module):
     Tangents of forward-mode differentiation go through. RuntimeError in backward when a slice that had any must run again, and
     in forward inside transforms of ``torch.func`` that would not see the parameters.
 
-    When a slice runs again its modules train, or do not, as they did. RuntimeError in backward when an object that pytree does
+    A slice runs again to its end. Its modules then train, or do not, as they did, and afterwards as they are set to by then.
+    RuntimeError in backward when an object that pytree does
     not know, and that a slice must run again with, has other tensors or numbers in its attributes by then, and when backward
     goes through what a module kept of such a run. A parameter that forward sees is one, of its class, with its attributes
     and version, but no leaf and without ``grad``. RuntimeError in forward when what it changes shares memory with something

@@ -43,7 +43,6 @@ class SliceHooks:
         self.counters: dict[str, VersionProbe] = {}
         self.ended: dict[str, int] = {}
         self.outer: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-        self.handed: tuple[Any, ...] | None = None  # what tells of the tensor that was handed on just now
 
     def __enter__(self) -> SliceHooks:
         self.outer = top_hooks(True)
@@ -61,14 +60,9 @@ class SliceHooks:
         name = None if number is None else self.storages.get(number)
         changed = name is not None and self.copies[name]._version != self.versions[name]
         if name is not None and not (self.pristine and changed):
-            # A region around compares versions when it runs this again. And it must run on past a buffer that is written once
-            # it has been saved, as rrelu's is, which it knows by what is saved next. What it gives is not used.
-            written_late = self.pristine and tensor.requires_grad and self.handed == _kind(tensor, requires_grad=False)
-            self.handed = None
-            if (changed or written_late) and self.outer is not None:
-                self.outer[0](tensor)
+            if changed and self.outer is not None:
+                self.outer[0](tensor)  # a region around compares versions when it runs this again; what it gives is not used
             return _Reference(self, name, tensor)
-        self.handed = _kind(tensor, requires_grad=tensor.requires_grad)
         packed = _Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)
         return packed if name is None else _Changed(packed, self, name)
 
@@ -81,10 +75,6 @@ class SliceHooks:
     def version(self, name: str) -> int:
         """The version of a copy now; where the value is kept, another microbatch may have gone on with the copy since."""
         return self.ended[name] if name in self.start and name in self.ended else self.counters[name]._version
-
-
-def _kind(tensor: torch.Tensor, *, requires_grad: bool) -> tuple[Any, ...]:
-    return tuple(tensor.shape), tensor.dtype, tensor.device, requires_grad
 
 
 def storage_number(tensor: torch.Tensor) -> int | None:

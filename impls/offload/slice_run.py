@@ -95,7 +95,8 @@ class SliceRun:
         region = _Region(self, Boundary(args, kwargs, self.route))
         region.first = lambda: self.forward(args, kwargs)
         try:
-            value = checkpoint(region, *region.boundary.generators)
+            # To its end, or modules would stay as forward has them in between: in evaluation, or with a hook for a while.
+            value = checkpoint(region, *region.boundary.generators, early_stop=False)
             shared.refuse_changes(self.title)
             return value
         finally:
@@ -205,7 +206,7 @@ class _Region:
         try:
             # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
             writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__)) if self.memory.in_use else nullcontext()
-            with self.use.residence.exclusive(), in_modes(self.modes), writes:
+            with self.use.residence.exclusive(), in_modes(self.modes, self.chain), writes:
                 return execute(self.use, self.chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True

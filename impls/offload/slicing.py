@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,37 +51,59 @@ def slices(counts: Sequence[int], num_slices: int) -> tuple[tuple[int, ...], ...
     return tuple(map(tuple, [*cut, *([] for _ in range(num_slices - len(cut)))]))
 
 
+# Methods of a model that say how it is made or shown, so that nothing is lost with them.
+_MAY_BE_OWN = frozenset(
+    {"__init__", "__new__", "__init_subclass__", "__repr__", "__str__", "extra_repr", "_get_name", "__dir__"}
+)
+
+
 def children(model: Any) -> dict[str, nn.Module]:
     """The modules that ``model`` runs one after the other, by name.
 
-    Raises TypeError for anything but an nn.Sequential that has no forward of its own, or a list, tuple or ModuleList of
-    modules; ValueError for one that is empty, that has tensors or hooks beside its modules, or parameters without a shape.
+    Raises TypeError for anything but an nn.Sequential, or a list, tuple or ModuleList of modules, or for one that has methods
+    of its own in place of torch's; ValueError for one that is empty, that has tensors or hooks beside its modules, or
+    parameters without a shape.
     """
-    accepted = "it must be an nn.Sequential, or a list, tuple or nn.ModuleList of modules"
     if isinstance(model, nn.Sequential):
-        if type(model).forward is not nn.Sequential.forward or "forward" in vars(model):
-            raise TypeError(f"model is a {type(model).__name__} with a forward of its own; {accepted}")
         named = dict(model._modules)
     elif isinstance(model, nn.ModuleList | list | tuple):
         named = {str(index): module for index, module in enumerate(model)}
     else:
+        accepted = "it must be an nn.Sequential, or a list, tuple or nn.ModuleList of modules"
         raise TypeError(f"model is of type {type(model).__name__}; {accepted}")
     if not named:
         raise ValueError("model is empty; it must have a module at least")
     if isinstance(model, nn.Module):
+        _refuse_methods(model, nn.Sequential if isinstance(model, nn.Sequential) else nn.ModuleList)
         _refuse_extras(model)
     for name, module in named.items():
         _refuse_module(name, module)
     return named
 
 
+def _refuse_methods(model: nn.Module, kind: type[nn.Module]) -> None:
+    """The OffloadModel has torch's methods. Others that a program may call by torch's names would be lost."""
+    own = type(model)
+    for name in dir(kind):
+        if name in _MAY_BE_OWN or not callable(getattr(kind, name)):
+            continue
+        if name in vars(model) or inspect.getattr_static(own, name) is not inspect.getattr_static(kind, name):
+            raise TypeError(
+                f"model is a {own.__name__} with a {name}() of its own, which would be lost; it must be an nn.Sequential or "
+                "nn.ModuleList that has no methods of its own in place of torch's. Or pass a list of its modules"
+            )
+
+
 def _refuse_extras(model: nn.Module) -> None:
     if model._parameters or model._buffers:
         names = sorted([*model._parameters, *model._buffers])
         raise ValueError(f"model has parameters or buffers of its own ({', '.join(names)}); they must belong to its modules")
-    hooks = (model._forward_hooks, model._forward_pre_hooks, model._backward_hooks, model._backward_pre_hooks)
-    if any(hooks):
-        raise ValueError("model has hooks of its own, which would not run; register them on the OffloadModel or on its modules")
+    hooks = [name for name, value in vars(model).items() if name.endswith("_hooks") and value]
+    if hooks:
+        raise ValueError(
+            f"model has hooks of its own ({', '.join(hooks)}), which would not run; it must have none. Register them on the "
+            "OffloadModel or on its modules"
+        )
 
 
 def _refuse_module(name: str, module: Any) -> None:

@@ -115,7 +115,7 @@ def _with_a_parameter() -> nn.Sequential:
     ("model", "error", "words"),
     [
         (nn.Linear(2, 2), TypeError, "model is of type Linear"),
-        (_Own(nn.Tanh()), TypeError, "_Own with a forward of its own"),
+        (_Own(nn.Tanh()), TypeError, r"_Own with a forward\(\) of its own"),
         ([], ValueError, "model is empty"),
         ([torch.tanh], TypeError, "module '0' of model"),
         ([nn.LazyLinear(2)], ValueError, "has no shape yet"),

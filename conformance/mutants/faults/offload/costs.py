@@ -248,7 +248,7 @@ def asks_no_hooks_around(copy: Copy) -> None:
 @mutant("offload.slice_run", "offload-costs", "hooks_around_get_the_inputs_of_slices")
 def hands_everything_to_the_hooks_around(copy: Copy) -> None:
     """The hooks around a model get all that slices save."""
-    copy.replace("offload.slice_run", "checkpoint", lambda region, *_: region())
+    copy.replace("offload.slice_run", "checkpoint", lambda region, *_, **__: region())
 
 
 @mutant("offload.saved_tensors", "offload-costs", "hooks_around_get_the_inputs_of_slices", profile="default")

@@ -82,6 +82,41 @@ def drops_hooks_of_a_model_but_forward_ones(copy: Copy) -> None:
     hide_extras(copy, "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
+@mutant("offload.slicing", "offload-models", "what_a_model_overrides_is_not_lost", profile="default")
+def drops_methods_of_a_model(copy: Copy) -> None:
+    """A model that has methods of its own in place of torch's is not refused, unless one is forward."""
+
+    def refuse(there: Any, model: Any, kind: Any) -> None:
+        if type(model).forward is not kind.forward or "forward" in vars(model):
+            there(model, kind)
+
+    copy.call_instead("offload.slicing", "_refuse_methods", refuse)
+
+
+@mutant("offload.slicing", "offload-models", "what_a_model_overrides_is_not_lost", profile="default")
+def overlooks_methods_of_an_instance(copy: Copy) -> None:
+    """A model whose instance has a method in place of torch's is not refused, unless that is forward."""
+
+    def refuse(there: Any, model: Any, kind: Any) -> None:
+        if "forward" in vars(model) or not any(callable(value) for value in vars(model).values()):
+            there(model, kind)
+
+    copy.call_instead("offload.slicing", "_refuse_methods", refuse)
+
+
+@mutant("offload.slicing", "offload-models", "what_a_model_overrides_is_not_lost", profile="default")
+def refuses_any_method(copy: Copy) -> None:
+    """A model that shows itself in its own way is refused."""
+    copy.replace("offload.slicing", "_MAY_BE_OWN", frozenset({"__init__"}))
+
+
+@mutant("offload.slicing", "offload-models", "what_a_model_overrides_is_not_lost", profile="default")
+def drops_hooks_for_the_state(copy: Copy) -> None:
+    """A model that has hooks for its state_dict is not refused."""
+    kinds = ("state_dict_hooks", "state_dict_pre_hooks", "load_state_dict_pre_hooks", "load_state_dict_post_hooks")
+    hide_extras(copy, *(f"_{kind}" for kind in kinds))
+
+
 @mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def drops_parameters_of_a_model(copy: Copy) -> None:
     """A model that has parameters of its own is not refused."""

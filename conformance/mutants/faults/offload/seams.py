@@ -30,7 +30,9 @@ def change_loaded(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -
 
 def replay_no_random_numbers(copy: Copy) -> None:
     """Checkpoint slices without the states of random number generators."""
-    copy.call_instead("offload.slice_run", "checkpoint", lambda there, *args: there(*args, preserve_rng_state=False))
+    copy.call_instead(
+        "offload.slice_run", "checkpoint", lambda there, *args, **options: there(*args, preserve_rng_state=False, **options)
+    )
 
 
 def is_size(value: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,17 +16,39 @@ from conformance.mutants.mutant import Copy, mutant
 @mutant("offload.execution", "offload-models", "modules_train_when_they_run_again_as_they_did")
 def runs_again_in_the_present_mode(copy: Copy) -> None:
     """A recomputation runs in the mode that modules are in now."""
-    copy.replace("offload.execution", "in_modes", lambda modes: nullcontext())
+    copy.replace("offload.execution", "in_modes", lambda *_: nullcontext())
 
 
 @mutant("offload.execution", "offload-models", "modules_train_when_they_run_again_as_they_did")
 def stays_in_the_mode_of_forward(copy: Copy) -> None:
     """After a recomputation modules stay in the mode of forward."""
 
-    def in_modes(modes: Sequence[tuple[nn.Module, bool]]) -> AbstractContextManager[None]:
+    def in_modes(modes: Sequence[tuple[nn.Module, bool]], *_: Any) -> AbstractContextManager[None]:
         for module, training in modes:
             module.training = training
         return nullcontext()
+
+    copy.replace("offload.execution", "in_modes", in_modes)
+
+
+@mutant("offload.slice_run", "offload-models", "what_forward_sets_and_sets_back_is_set_back", profile="default")
+def ends_once_all_is_saved(copy: Copy) -> None:
+    """A recomputation ends once it has saved what backward needs."""
+    copy.call_instead("offload.slice_run", "checkpoint", lambda there, *args, early_stop: there(*args))
+
+
+@mutant("offload.execution", "offload-models", "what_forward_sets_and_sets_back_is_set_back", profile="default")
+def leaves_the_mode_that_forward_sets(copy: Copy) -> None:
+    """After a recomputation those modules are put back whose mode was another in forward, and no others."""
+
+    @contextmanager
+    def in_modes(modes: Sequence[tuple[nn.Module, bool]], *_: Any) -> Iterator[None]:
+        changed = [(module, training) for module, training in modes if module.training != training]
+        for module, training in changed:
+            module.training = training
+        yield
+        for module, training in changed:
+            module.training = not training
 
     copy.replace("offload.execution", "in_modes", in_modes)
 
@@ -146,12 +168,6 @@ def sends_gradients_without_a_storage(copy: Copy) -> None:
 def is_compiled(copy: Copy) -> None:
     """What loads parameters and runs slices is compiled with the step."""
     copy.replace("offload.model", "OffloadModel.forward", copy["offload.model"].OffloadModel._value)
-
-
-@mutant("offload.saved_tensors", "offload-models", "noise_that_a_model_draws_once_it_is_saved")
-def ends_before_noise_is_drawn(copy: Copy) -> None:
-    """A region is not told what is saved after noise that is drawn once it is saved, and ends before that."""
-    copy.replace("offload.saved_tensors", "_kind", lambda tensor, *, requires_grad: object())
 
 
 @mutant("offload.boundary", "offload-models", "noise_that_a_model_draws_once_it_is_saved")

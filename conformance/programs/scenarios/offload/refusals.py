@@ -72,6 +72,35 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
     note("seen modules", len(right["model"]))
 
 
+def built_with_more(OffloadModel, note, device, place, *, what, kind):  # noqa: N803
+    container = {"Sequential": torch.nn.Sequential, "ModuleList": torch.nn.ModuleList}[kind]
+    methods = {
+        "train": lambda self, mode=True: self,
+        "named_parameters": lambda self, *args, **kwargs: iter(()),
+        "requires_grad_": lambda self, flag=True: self,
+        "state_dict": lambda self, *args, **kwargs: {},
+        "get_extra_state": lambda self: 1,
+        "extra_repr": lambda self: "more",
+        "summary": lambda self: "more",
+    }
+    layers = [torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)]
+    own = type("Own", (container,), {what: methods[what]}) if what in methods else container
+    model = own(*layers) if kind == "Sequential" else own(layers)
+    if what == "train of an instance":
+        model.train = lambda mode=True: model
+    elif what not in methods:
+        getattr(model, f"register_{what}")(lambda *_: None)
+    named = {"train of an instance": "train", "state_dict_post_hook": "state_dict"}.get(what, what)
+    names = [] if what in ("extra_repr", "summary") else ["model", named, "Sequential" if what in methods else "OffloadModel"]
+    names = names[:2] if what == "train of an instance" else names
+    note("expected refusal", names)
+    try:
+        OffloadModel(model, place, num_slices=1)
+        note("seen refusal", [])
+    except (TypeError, ValueError) as error:
+        note("seen refusal", [name for name in names if name in str(error)] or str(error))
+
+
 def built_in_training(OffloadModel, note, device, place, *, training, graded, there):  # noqa: N803
     layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2)).train(training)
     layers[2].bias.requires_grad_(False)

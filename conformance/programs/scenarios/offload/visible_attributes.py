@@ -279,3 +279,39 @@ def written_late(OffloadModel, note, device, place, *, of, slices, checkpoint): 
     note("forward", here([y]))
     y.sum().backward()
     note("gradients", here([x.grad, *(p.grad for p in model.parameters())]))
+
+
+def set_and_set_back(OffloadModel, note, device, place, *, what, trained, slices, checkpoint):  # noqa: N803
+    class Switching(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.norm, self.busy = torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), False
+
+        def forward(self, x):
+            if what == "an attribute":
+                x, self.busy = x * (100 if self.busy else 1), True
+            elif what == "a hook":
+                handle = self.inner.register_forward_hook(lambda module, args, value: value * 2)
+            else:
+                self.norm.eval()
+            x = self.norm(self.inner(x))
+            if what == "an attribute":
+                self.busy = False
+            elif what == "a hook":
+                handle.remove()
+            elif what == "a mode":
+                self.norm.train()
+            return x
+
+    layers = [Switching(), torch.nn.Identity()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for turn in range(2):
+        y = model(torch.ones(4, 2, device=place).cumsum(0))
+        if trained:
+            model.train()
+        note(f"forward {turn}", here([y]))
+        y.square().sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+        note(f"buffers {turn}", here(model.buffers()))
+        note(f"flags {turn}", [module.training for module in layers[0].modules()])
