@@ -11,7 +11,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs.offloaded_models import as_expected, equals_plain, plain_runs, written
 from conformance.programs.scenarios import saved_leaves
-from conformance.programs.scenarios.offload import silent_changes
+from conformance.programs.scenarios.offload import gradients, silent_changes
 from conformance.rows.for_readers import for_readers
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
@@ -126,4 +126,22 @@ def test_a_saved_leaf_of_an_offloaded_model_is_itself(case: Case) -> None:
 @offload_law(written(silent_changes.rows_of_one_tensor, calls=st.integers(2, 3), away=HERE, **CUT), floor=1)
 def test_weights_that_are_rows_of_one_tensor(case: Case) -> None:
     """A model that is called with several rows of stacked weights before one backward has plain's gradient for each row."""
+    equals_plain(case)
+
+
+ASKED: dict[str, st.SearchStrategy[Any]] = {"create": st.booleans(), "away": HERE, **CUT}
+
+
+@for_readers("advanced", "wrong gradient", "interatomic potential, forces, autograd.grad, create_graph")
+@offload_law(written(gradients.asked_for_in_forward, pair=st.just(True), **ASKED))
+def test_a_slice_differentiates_one_input_by_another(case: Case) -> None:
+    """A module that differentiates an input by another, as an energy by positions, gives plain's gradients, or is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)
+
+
+@for_readers("advanced", "poor error", "gradient penalty, autograd.grad, create_graph")
+@offload_law(written(gradients.asked_for_in_forward, pair=st.just(False), **ASKED), devices=["cpu"])
+def test_a_slice_differentiates_by_its_input(case: Case) -> None:
+    """A module that differentiates what it computes by its own input gives plain's gradients."""
     equals_plain(case)

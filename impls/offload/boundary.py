@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copyreg
+import threading
 from collections import deque
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ from impls.offload.saved_tensors import storage_number
 from impls.offload.transfers import Route
 from impls.tensors.attributes import attributes, with_attributes
 from impls.tensors.packed import Packed
-from impls.torch_private import keystr, set_version_counters, tree_flatten_with_path
+from impls.torch_private import keystr, set_version_counters, tree_flatten_with_path, tree_leaves
 
 _NOT_DATA = (nn.Module, type, ModuleType)
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque)  # classes derived from these are unknown to pytree
@@ -118,6 +119,38 @@ class SharedInputs:
                 f"{title} changed an input in place that shares memory with another of its inputs, as a view does; when it "
                 "runs again in backward, each has memory of its own. Clone one before, or pass checkpoint_activation=False"
             )
+
+
+@contextmanager
+def no_backward_below(title: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
+    """A backward that goes on through one of the arguments to what is before them raises RuntimeError.
+
+    A recomputation gets arguments with nothing before them, so such a backward would give other gradients there.
+    """
+    here = threading.get_ident()
+
+    def refuse(grads: Any) -> None:
+        if threading.get_ident() != here and not on_threads_of_their_own:
+            return  # another thread goes through what this call was given, too
+        raise RuntimeError(
+            f"{title} runs backward in forward, and that goes through what it was given to what is before it, where it leads "
+            "nowhere when the slice runs again. Put both into one slice, as one nn.Sequential, or pass "
+            "checkpoint_activation=False"
+        )
+
+    leaves = tree_leaves((args, kwargs))
+    on_threads_of_their_own = any(leaf.device.type != "cpu" for leaf in leaves if isinstance(leaf, torch.Tensor))
+    handles = [node.register_prehook(refuse) for node in dict.fromkeys(nodes_of(leaves))]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def nodes_of(values: Any) -> tuple[Any, ...]:
+    """The nodes that the tensors in a value came from."""
+    return tuple(leaf.grad_fn for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None)
 
 
 def _is_watched(thing: Any) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from impls.offload.boundary import nodes_of
 from impls.offload.changes import SharedMemory
 from impls.offload.containers import flatten
 from impls.offload.microbatches import Call, join, split
 from impls.offload.residence import Residence
-from impls.offload.slice_run import SliceRun, nodes_of
+from impls.offload.slice_run import SliceRun
 from impls.offload.slice_use import Below
 from impls.offload.slicing import Chain, children, refuse_shared, slices
 from impls.offload.transfers import Route
@@ -54,8 +55,8 @@ class OffloadModel(nn.Module):
     options that are not as described; ValueError when called with fewer rows than microbatches; RuntimeError in backward
     when a parameter that it needs was changed since forward: any of the slice with ``checkpoint_activation``, otherwise
     those that plain autograd would miss, if its version or storage tells, which a fused optimizer does not let it;
-    RuntimeError in forward where a module runs backward inside a slice that is checkpointed on a device with threads of its
-    own. Warns when batch norm takes its statistics from microbatches.
+    RuntimeError in forward where a module runs backward inside a slice that is checkpointed, on a device with threads of its
+    own or through what the slice was given to what is before it. Warns when batch norm takes its statistics from microbatches.
 
     What forward changes where no version tells, through ``.data`` or as running statistics, reads in backward as it does in
     plain autograd: as it is then. RuntimeError in backward when that is not what forward used and a slice must run again,

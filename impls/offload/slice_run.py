@@ -11,7 +11,7 @@ import torch
 
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
-from impls.offload.boundary import Boundary, SharedInputs
+from impls.offload.boundary import Boundary, SharedInputs, no_backward_below
 from impls.offload.changes import Changes, CopyState, SharedMemory
 from impls.offload.execution import execute, in_modes, told_beside
 from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_nothing, tangent_of
@@ -20,7 +20,7 @@ from impls.offload.residence import Residence
 from impls.offload.slice_use import Below, Loaded, SliceUse, Start, data_of
 from impls.offload.slicing import Chain
 from impls.offload.write_recorder import Twins, WriteRecorder
-from impls.torch_private import StopRecomputationError, tree_leaves
+from impls.torch_private import StopRecomputationError
 
 Tensors = dict[str, torch.Tensor]
 # What ends a recomputation of a region around the model early, by which nothing is to change.
@@ -95,8 +95,9 @@ class SliceRun:
         region = _Region(self, Boundary(args, kwargs, self.route))
         region.first = lambda: self.forward(args, kwargs)
         try:
-            # To its end, or modules would stay as forward has them in between: in evaluation, or with a hook for a while.
-            value = checkpoint(region, *region.boundary.generators, early_stop=False)
+            with no_backward_below(self.title, args, kwargs):
+                # To its end, or modules would stay as forward has them in between: in evaluation, or with a hook for a while.
+                value = checkpoint(region, *region.boundary.generators, early_stop=False)
             shared.refuse_changes(self.title)
             return value
         finally:
@@ -224,8 +225,3 @@ class _Region:
                     f"{self.__qualname__} had a parameter or buffer {place!r} in forward, for which its modules have no place "
                     "now that it runs again. Exchange modules after backward, or pass checkpoint_activation=False"
                 )
-
-
-def nodes_of(values: Any) -> tuple[Any, ...]:
-    """The nodes that the tensors in a value came from."""
-    return tuple(leaf.grad_fn for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from conformance.mutants.mutant import Copy, mutant
 
@@ -119,3 +123,20 @@ def looks_at_operators_alone(copy: Copy) -> None:
 def tells_data_apart_by_their_storage(copy: Copy) -> None:
     """Two weights in one storage are taken for the same, so what was loaded of one serves for the other."""
     copy.change_result("offload.slice_use", "data_of", lambda data, tensor: data and data.storage)
+
+
+@mutant("offload.slice_run", "offload-models", "a_slice_differentiates_one_input_by_another", profile="default")
+def differentiates_below_a_slice(copy: Copy) -> None:
+    """A backward in forward may go on to what is before the slice's inputs."""
+    copy.replace("offload.slice_run", "no_backward_below", lambda *_: nullcontext())
+
+
+@mutant("offload.boundary", "offload-models", "a_slice_differentiates_by_its_input", profile="default")
+def takes_an_input_for_what_is_below(copy: Copy) -> None:
+    """A backward in forward must not reach the slice's inputs."""
+
+    def nodes_of(there: Any, values: Any) -> Any:
+        made = [value for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
+        return tuple(SimpleNamespace(register_prehook=value.register_hook) for value in made)
+
+    copy.call_instead("offload.boundary", "nodes_of", nodes_of)

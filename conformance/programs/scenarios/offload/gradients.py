@@ -1,4 +1,4 @@
-"""Programs about offloaded models in which a gradient is undefined, or a buffer changes where no version counter tells."""
+"""Programs about offloaded models whose gradients are undefined, or asked for in forward, or whose buffers change silently."""
 
 from __future__ import annotations
 
@@ -97,3 +97,28 @@ def new_buffer(OffloadModel, note, device, place, *, slices, checkpoint, empty):
     note("expected gradient", "refused" if checkpoint else here([torch.full((2,), 6.0)]))
     note("expected to be gone", checkpoint)
     note("seen to be gone", layers[1].count is None)
+
+
+def asked_for_in_forward(OffloadModel, note, device, place, *, pair, create, slices, checkpoint):  # noqa: N803
+    class Energy(torch.nn.Linear):
+        def forward(self, x):
+            x = super().forward(x)
+            return (x, x.square()) if pair else x
+
+    class Forces(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, given):
+            x, energy = given if pair else (given, given)
+            (force,) = torch.autograd.grad((energy * x).sum(), x, create_graph=create, retain_graph=True)
+            return force * self.scale
+
+    layers = [Energy(2, 2), Forces()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(3, 2, device=place))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
