@@ -110,14 +110,15 @@ def test_what_a_module_keeps_is_of_the_whole_batch(case: Case) -> None:
     equals_plain(case)
 
 
-SETTINGS = st.sampled_from(("unfrozen", "an attribute", "converted"))
+FLAGS = ("unfrozen", "frozen by a reference", "unfrozen by a reference")
+SETTINGS = st.sampled_from((*FLAGS, "an attribute", "converted"))
 WHOLE_OR_SPLIT: dict[str, st.SearchStrategy[Any]] = {"rows": st.integers(3, 5), "microbatches": st.integers(1, 2)}
 
 
 @for_readers("everyday", "wrong gradient", "requires_grad_, unfreeze, fine-tuning, double, dtype, attributes, microbatch")
-@offload_law(written(visible_attributes.settings_inside, what=SETTINGS, slices=st.integers(1, 2), **WHOLE_OR_SPLIT))
+@offload_law(written(visible_attributes.settings_inside, what=SETTINGS, slices=st.integers(1, 2), **WHOLE_OR_SPLIT), effort=1)
 def test_what_forward_sets_on_a_weight_stays_or_is_refused(case: Case) -> None:
-    """A weight that forward unfreezes, converts, or gives an attribute is from then on as in plain, or forward refuses it."""
+    """A weight that forward freezes, unfreezes, converts, or gives an attribute is then as in plain, or forward refuses it."""
     plain_runs(case)
     case.equals_plain_or_refuses(in_forward=True)
 

@@ -140,6 +140,7 @@ def test_a_slice_differentiates_one_input_by_another(case: Case) -> None:
     case.equals_plain_or_refuses(in_forward=True)
 
 
+# A checkpointed slice refuses this on a device with threads of its own.
 @for_readers("advanced", "poor error", "gradient penalty, autograd.grad, create_graph")
 @offload_law(written(gradients.asked_for_in_forward, pair=st.just(False), **ASKED), devices=["cpu"])
 def test_a_slice_differentiates_by_its_input(case: Case) -> None:

@@ -70,7 +70,7 @@ class OffloadModel(nn.Module):
     not know, and that a slice must run again with, has other tensors or numbers in its attributes by then, and when backward
     goes through what a module kept of such a run. A parameter that forward sees is one, of its class, with its attributes
     and version, but no leaf and without ``grad``. RuntimeError in forward when what it changes shares memory with something
-    else, and when it registers a hook on a parameter, unfreezes or converts it, or gives it another attribute.
+    else, and when it registers a hook on a parameter, freezes, unfreezes or converts it, or gives it another attribute.
 
     Under torch.compile the model runs as it is, so it breaks a graph around it. A module that calls ``torch.func.grad`` is
     refused as it is in a checkpoint, here under no_grad, too. One that calls ``torch.func.jvp`` is refused in backward where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -122,20 +122,23 @@ class SliceRun:
                     self.changes.note(self.copies, before, given, statistics.updated, start)
                     self.write_back(given)
             raise
-        self.refuse_other_data()
+        self.refuse_other_settings(before)
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated, start)
         self.copies, self.stale = given, twins.stale_copies
         return value
 
-    def refuse_other_data(self) -> None:
-        """A hook that has a reference to an original may give it other data, which the copy has not."""
-        for name, stamp in self.use.stamps.items():
-            if data_of(self.use.tensors[name]) != stamp.data:
+    def refuse_other_settings(self, before: Mapping[str, CopyState]) -> None:
+        """One that has a reference to an original, as a hook may, can give it other data or freeze it, unlike the copy."""
+        for name, original in self.use.tensors.items():
+            frozen = "frozen" if before[name].requires_grad else "unfrozen"
+            done = "given other data" if data_of(original) != self.use.stamps[name].data else frozen
+            if done != frozen or original.requires_grad != before[name].requires_grad:
                 raise RuntimeError(
-                    f"parameter or buffer {name!r} of an offloaded model was given other data while {self.title} ran with a "
-                    "copy of it, by a reference that was taken before. Use the attribute of the module"
+                    f"parameter or buffer {name!r} of an offloaded model was {done} while {self.title} ran with a copy of it, "
+                    "by a reference that was taken before, as an optimizer has. Freeze and unfreeze before the model is called, "
+                    "and give other data to the attribute of the module"
                 )
 
     def refuse_new_buffers(self) -> None:

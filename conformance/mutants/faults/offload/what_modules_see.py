@@ -150,6 +150,17 @@ def overlooks_new_attributes(copy: Copy) -> None:
     copy.replace("offload.changes", "_changed_attribute", lambda *_: "")
 
 
+@mutant("offload.slice_run", "offload-models", "what_forward_sets_on_a_weight_stays_or_is_refused", profile="default")
+def overlooks_flags_of_originals(copy: Copy) -> None:
+    """A parameter that is frozen or unfrozen while its slice runs with a copy is not noticed."""
+
+    def refuse(there: Any, self: Any, before: Any) -> None:
+        flags = {name: tensor.requires_grad for name, tensor in self.use.tensors.items()}
+        there(self, {name: state._replace(requires_grad=flags[name]) for name, state in before.items()})
+
+    copy.call_instead("offload.slice_run", "SliceRun.refuse_other_settings", refuse)
+
+
 @mutant("offload.microbatches", "offload-models", "a_module_that_enables_gradients_has_them")
 def joins_in_the_callers_grad_mode(copy: Copy) -> None:
     """Under no_grad, what microbatches gave is joined without a graph."""

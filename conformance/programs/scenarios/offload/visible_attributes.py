@@ -205,6 +205,8 @@ def settings_inside(OffloadModel, note, device, place, *, what, rows, microbatch
         def forward(self, x):
             if what == "unfrozen":
                 self.inner.weight.requires_grad_(True)
+            elif what.endswith("by a reference"):
+                held.requires_grad_(what.startswith("unfrozen"))
             elif what == "an attribute":
                 self.inner.weight.factor /= 2
             else:
@@ -215,7 +217,7 @@ def settings_inside(OffloadModel, note, device, place, *, what, rows, microbatch
     options = {"num_slices": slices, "checkpoint_activation": microbatches > 1, "num_microbatches": microbatches}
     model = OffloadModel(layers, place, **options)
     layers[1].inner.weight.factor = 3.0  # which moving the plain model may have lost
-    layers[1].inner.weight.requires_grad_(what != "unfrozen")
+    held = layers[1].inner.weight.requires_grad_(not what.startswith("unfrozen"))
     for turn in range(2):
         y = model(torch.ones(rows, 2, device=place))
         note(f"forward {turn}", here([y]))
