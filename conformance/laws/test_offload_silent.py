@@ -146,3 +146,14 @@ def test_a_slice_differentiates_one_input_by_another(case: Case) -> None:
 def test_a_slice_differentiates_by_its_input(case: Case) -> None:
     """A module that differentiates what it computes by its own input gives plain's gradients."""
     equals_plain(case)
+
+
+ITERATORS = st.sampled_from(("an iterator", "a generator", "counted", "a file"))
+
+
+@for_readers("advanced", "wrong gradient", "iterator, generator, itertools.count, file")
+@offload_law(written(silent_changes.used_up, what=ITERATORS, between=st.booleans(), away=HERE, **CUT))
+def test_an_iterator_that_a_slice_uses_up(case: Case) -> None:
+    """A slice that goes on with an iterator which it is given, by the caller or by a slice, is plain's, or it is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)

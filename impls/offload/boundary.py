@@ -72,11 +72,17 @@ class Boundary:
 
     Containers are fresh in each recomputation, so nothing that happened to them since is seen; one that is there several
     times is one again. An object that pytree does not know is the same in each: what it holds must not have changed, and
-    nothing may have been added. Not watched: objects inside such an object.
+    nothing may have been added. Not watched: objects inside such an object. An iterator, such as a file, raises RuntimeError.
     """
 
-    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
+    def __init__(self, title: str, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
         tensors, self.whole = flatten((tuple(args), kwargs))
+        for thing in self.whole.objects():
+            if isinstance(thing, Iterator):
+                raise RuntimeError(
+                    f"{title} was given a {type(thing).__name__}, an iterator, which forward uses up, so that the slice cannot "
+                    "run again with it in backward. Pass a list, or checkpoint_activation=False"
+                )
         self.copies = [_Copy(tensor, route) for tensor in tensors]
         self.objects = [(thing, _contents(thing)) for thing in self.whole.objects() if _is_watched(thing)]
         self.has_tangents = any(tangent_of(tensor) is not None for tensor in tensors)

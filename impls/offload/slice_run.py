@@ -92,7 +92,7 @@ class SliceRun:
             return self.forward(args, kwargs)
         self.changes.begin(start)
         shared = SharedInputs(args, kwargs)
-        region = _Region(self, Boundary(args, kwargs, self.route))
+        region = _Region(self, Boundary(self.title, args, kwargs, self.route))
         region.first = lambda: self.forward(args, kwargs)
         try:
             with no_backward_below(self.title, args, kwargs):
@@ -137,7 +137,7 @@ class SliceRun:
             if done != frozen or original.requires_grad != before[name].requires_grad:
                 raise RuntimeError(
                     f"parameter or buffer {name!r} of an offloaded model was {done} while {self.title} ran with a copy of it, "
-                    "by a reference that was taken before, as an optimizer has. Freeze and unfreeze before the model is called, "
+                    "by a reference that was taken before, as an optimizer has. Freeze and unfreeze before the call, "
                     "and give other data to the attribute of the module"
                 )
 

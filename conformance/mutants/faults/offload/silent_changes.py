@@ -140,3 +140,9 @@ def takes_an_input_for_what_is_below(copy: Copy) -> None:
         return tuple(SimpleNamespace(register_prehook=value.register_hook) for value in made)
 
     copy.call_instead("offload.boundary", "nodes_of", nodes_of)
+
+
+@mutant("offload.boundary", "offload-models", "an_iterator_that_a_slice_uses_up", profile="default")
+def runs_again_with_what_is_used_up(copy: Copy) -> None:
+    """A slice runs again with an iterator that forward has used up."""
+    copy.replace("offload.boundary", "Iterator", type(None))

@@ -188,3 +188,39 @@ def rows_of_one_tensor(OffloadModel, note, device, place, *, calls, slices, chec
     note("forward", here(outputs))
     torch.autograd.backward(outputs, outputs)
     note("gradients", here([rows.grad, x.grad]))
+
+
+def used_up(OffloadModel, note, device, place, *, what, between, slices, checkpoint):  # noqa: N803
+    import io
+    import itertools
+
+    class Handing(torch.nn.Linear):
+        def forward(self, given):
+            x, numbers = given
+            return super().forward(x), make() if between else numbers
+
+    class Using(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, given):
+            x, numbers = given
+            for number in itertools.islice(numbers, 2):
+                x = x * float(number)
+            return x * self.weight
+
+    def make():
+        return {
+            "an iterator": lambda: iter([2.0, 3.0]),
+            "a generator": lambda: (number for number in (2.0, 3.0)),
+            "counted": lambda: itertools.count(2),
+            "a file": lambda: io.StringIO("2\n3\n"),
+        }[what]()
+
+    model = OffloadModel([Handing(2, 2), Using()], place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model((torch.ones(3, 2, device=place), None if between else make()))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
