@@ -57,6 +57,24 @@ def test_memory_that_is_shared_is_changed_for_all(case: Case) -> None:
     case.equals_plain_or_refuses(in_forward=True)
 
 
+SHARED = st.sampled_from(("one for both", "a view", "other data", "both new"))
+
+
+@for_readers("adversarial", "wrong state", "register_buffer, alias, previous state")
+@offload_law(written(visible_attributes.passed_on, what=SHARED, away=HERE, **CUT))
+def test_a_buffer_that_forward_gives_another(case: Case) -> None:
+    """Where forward makes two buffers share memory, later changes are of both, as in plain, or forward refuses it."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)
+
+
+@for_readers("advanced", "poor error", "register_buffer, previous state, memory bank")
+@offload_law(written(visible_attributes.passed_on, what=st.just("exchanged"), away=HERE, **CUT))
+def test_a_buffer_that_takes_over_from_another(case: Case) -> None:
+    """A buffer that gets what another was, which gets a new value, is plain's step by step."""
+    equals_plain(case)
+
+
 @for_readers("advanced", "wrong gradient", "register_hook")
 @offload_law(written(visible_attributes.hooked_inside, stays=BOTH, **CUT))
 def test_a_hook_that_forward_registers_stays_or_is_refused(case: Case) -> None:

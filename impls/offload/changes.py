@@ -119,6 +119,8 @@ class Changes:
             if not (changed or assigned):
                 continue
             self.refuse(name, copy, after[name], copy.grad_fn is not node)
+            if assigned or redirected:
+                self.refuse_sharing(name, after)
             if changed and (other := self.memory.shared_with(self.use.tensors[name])):
                 raise RuntimeError(
                     f"{self.title} changed {name!r} in forward, which shares memory with {other!r}; their copies do not. Give "
@@ -189,6 +191,18 @@ class Changes:
                 f"{self.title} converted parameter {name!r} from {original.dtype} to {copy.dtype} in forward, and its gradient "
                 "would be of the former. Convert the model before"
             )
+
+    def refuse_sharing(self, name: str, after: Mapping[str, Any]) -> None:
+        """Raise RuntimeError if what this name has now shares memory with another, as no two copies did before."""
+        number = storage_number(after[name])
+        for other, tensor in after.items():
+            if other == name or number is None or not isinstance(tensor, torch.Tensor) or storage_number(tensor) != number:
+                continue
+            if overlap(after[name], tensor):
+                raise RuntimeError(
+                    f"{self.title} had parameter or buffer {name!r} share memory with {other!r} in forward; what is written back does "
+                    "not. Clone one of them"
+                )
 
     def remember(self, name: str) -> None:
         """All microbatches so far, this one among them, have started from the original."""

@@ -91,6 +91,24 @@ def overlooks_shared_memory(copy: Copy) -> None:
     copy.replace("offload.changes", "SharedMemory.shared_with", lambda self, tensor: "")
 
 
+@mutant("offload.changes", "offload-models", "a_buffer_that_forward_gives_another")
+def parts_what_forward_has_share_memory(copy: Copy) -> None:
+    """Buffers that share memory since forward are written back apart, and nobody is told."""
+    copy.replace("offload.changes", "Changes.refuse_sharing", lambda *_: None)
+
+
+@mutant("offload.changes", "offload-models", "a_buffer_that_takes_over_from_another")
+def refuses_what_was_another(copy: Copy) -> None:
+    """A buffer must not get what another was before forward."""
+
+    def note(self: Any, copies: Any, before: Any, after: Any, *_: Any) -> None:
+        for name, now in after.items():
+            if any(now is one for other, one in copies.items() if other != name):
+                raise RuntimeError(f"{name} was another")
+
+    copy.call_before("offload.changes", "Changes.note", note)
+
+
 @mutant("offload.changes", "offload-models", "a_hook_that_forward_registers_stays_or_is_refused")
 def loses_hooks_of_forward(copy: Copy) -> None:
     """A hook that forward registers on a copy goes with it, and nobody is told."""

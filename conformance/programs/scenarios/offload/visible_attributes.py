@@ -75,6 +75,35 @@ def memory(OffloadModel, note, device, place, *, what, slices, checkpoint):  # n
         note(f"gradients {turn}", here(p.grad for p in model.parameters()))
 
 
+def passed_on(OffloadModel, note, device, place, *, what, slices, checkpoint):  # noqa: N803
+    class Passing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("before", torch.zeros(2))
+            self.register_buffer("now", torch.ones(2))
+
+        def forward(self, x):
+            if what == "other data":
+                self.before.data = self.now.data
+            elif what == "both new":
+                self.before = self.now = x.detach()[0]
+            else:
+                self.before = self.now[:] if what == "a view" else self.now
+            if what == "exchanged":
+                self.now = x.detach()[0]
+            return x * self.before
+
+    layers = [torch.nn.Linear(2, 2), Passing()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for turn in range(2):
+        y = model(torch.ones(3, 2, device=place))
+        y.sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+        layers[1].now.mul_(3)
+        note(f"buffers {turn}", here(model.buffers()))
+
+
 def hooked_inside(OffloadModel, note, device, place, *, stays, slices, checkpoint):  # noqa: N803
     class Hooking(torch.nn.Module):
         def __init__(self):
