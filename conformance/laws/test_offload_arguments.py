@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -56,6 +57,17 @@ HANDED = st.sampled_from(("a tensor", "a parameter", "a leaf", "a subclass"))
 @offload_law(written(models.handed_on, kind=HANDED, microbatches=MICROBATCHES, modules=FEW, slices=FEW, away=HERE), effort=0.25)
 def test_attributes_and_sizes_are_handed_on(case: Case) -> None:
     """A slice reads class, attributes and is_leaf of what it is given, and a torch.Size, as in plain, and again in backward."""
+    equals_plain(case)
+
+
+CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoint": st.booleans()}
+LENGTHS = st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)
+
+
+@for_readers("everyday", "poor error", "PackedSequence, pack_padded_sequence, RNN, LSTM")
+@offload_law(written(models.packed, lengths=LENGTHS, **CUT))
+def test_a_packed_sequence_goes_through_a_model(case: Case) -> None:
+    """A PackedSequence, whose batch_sizes are on the CPU, goes through slices as in plain, and gradients are plain's."""
     equals_plain(case)
 
 

@@ -200,8 +200,8 @@ class Changes:
                 continue
             if overlap(after[name], tensor):
                 raise RuntimeError(
-                    f"{self.title} had parameter or buffer {name!r} share memory with {other!r} in forward; what is written back does "
-                    "not. Clone one of them"
+                    f"{self.title} had parameter or buffer {name!r} share memory with {other!r} in forward; what is written "
+                    "back does not. Clone one of them"
                 )
 
     def remember(self, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from impls.offload.boundary import nodes_of
 from impls.offload.changes import SharedMemory
@@ -24,6 +25,7 @@ from impls.torch_private import (
     innermost_transform,
     is_differentiated_tensor,
     is_transformed_tensor,
+    tree_leaves,
     untransformed_tensor,
 )
 
@@ -210,10 +212,16 @@ def _is_tracked(tensor: torch.Tensor) -> bool:
 
 
 def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Call:
-    """The arguments with all tensors on the device; what is given twice stays one."""
+    """The arguments with all tensors on the device, but for sizes of a PackedSequence; what is given twice stays one."""
+    packed = [node for node in tree_leaves((args, kwargs), _is_packed_sequence) if _is_packed_sequence(node)]
     tensors, whole = flatten((args, kwargs))
-    call: Call = whole.build([tensor.to(device) for tensor in tensors])
+    stay = [id(sequence.batch_sizes) for sequence in packed]  # which torch asks to be on the CPU
+    call: Call = whole.build([tensor if id(tensor) in stay else tensor.to(device) for tensor in tensors])
     return call
+
+
+def _is_packed_sequence(node: Any) -> bool:
+    return isinstance(node, PackedSequence)
 
 
 def _device(name: str, device: Any) -> torch.device:

@@ -203,3 +203,9 @@ def is_compiled(copy: Copy) -> None:
 def takes_arguments_for_noise(copy: Copy) -> None:
     """What a slice was called with is taken for noise that the operator drew which asks for the recomputation."""
     copy.wrap("offload.boundary", "_ArgumentHooks", lambda there: there.__base__)
+
+
+@mutant("offload.model", "offload-models", "a_packed_sequence_goes_through_a_model")
+def moves_the_sizes_of_a_packed_sequence(copy: Copy) -> None:
+    """All tensors of a PackedSequence are moved to the device."""
+    copy.replace("offload.model", "_is_packed_sequence", lambda node: False)

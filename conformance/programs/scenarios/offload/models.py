@@ -105,6 +105,22 @@ def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, sl
     note_gradients(note, model)
 
 
+def packed(OffloadModel, note, device, place, *, lengths, slices, checkpoint):  # noqa: N803
+    from torch.nn.utils.rnn import pack_sequence
+
+    class Recurrent(torch.nn.RNN):
+        def forward(self, sequence):
+            return super().forward(sequence)[0]
+
+    model = OffloadModel([Recurrent(2, 2), Recurrent(2, 2)], place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    given = pack_sequence([torch.randn(length, 2) for length in lengths], enforce_sorted=False).to(place)
+    y = model(given)
+    note("forward", here([y.data, y.batch_sizes, y.sorted_indices]))
+    y.data.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+
+
 def handed_on(OffloadModel, note, device, place, *, kind, microbatches, modules, slices):  # noqa: N803
     class Marked(torch.Tensor):
         pass
