@@ -41,7 +41,7 @@ class OffloadModel(nn.Module):
     their copies have none; under autocast and in inference mode, those of the model inside a dispatch mode.
 
     Args:
-        model: an nn.Sequential, or a list, tuple or nn.ModuleList of modules.
+        model: an nn.Sequential, or a list, tuple or nn.ModuleList of modules; without methods in place of torch's.
         device: where modules compute.
         offload_device: where parameters, buffers, gradients and checkpointed activations are.
         num_slices: into how many slices the model is cut, by :func:`impls.offload.slices`. Two of them at most are loaded.
@@ -68,11 +68,14 @@ class OffloadModel(nn.Module):
     in forward inside transforms of ``torch.func`` that would not see the parameters.
 
     A slice runs again to its end. Its modules then train, or do not, as they did, and afterwards as they are set to by then.
-    RuntimeError in backward when an object that pytree does
-    not know, and that a slice must run again with, has other tensors or numbers in its attributes by then, and when backward
-    goes through what a module kept of such a run. A parameter that forward sees is one, of its class, with its attributes
-    and version, but no leaf and without ``grad``. RuntimeError in forward when what it changes shares memory with something
-    else, and when it registers a hook on a parameter, freezes, unfreezes or converts it, or gives it another attribute.
+    RuntimeError in backward when an object that pytree does not know, and that a slice must run again with, has other tensors
+    or numbers in its attributes by then, and when backward goes through what a module kept of such a run. RuntimeError in
+    forward when such a slice is given an iterator, which would be used up. In such a run a leaf that a slice was given has no
+    ``grad``, a parameter is a plain tensor, and a list in an attribute of a tensor is the one that forward may have changed.
+
+    A parameter that forward sees is one, of its class, with its attributes and version, but no leaf and without ``grad``, and
+    another object in each call. RuntimeError in forward when what it changes shares memory with something else, or is made to,
+    and when it registers a hook on a parameter, freezes, unfreezes or converts it, or gives it another attribute.
 
     Under torch.compile the model runs as it is, so it breaks a graph around it. A module that calls ``torch.func.grad`` is
     refused as it is in a checkpoint, here under no_grad, too. One that calls ``torch.func.jvp`` is refused in backward where
@@ -84,7 +87,8 @@ class OffloadModel(nn.Module):
     gradients summed slice by slice and forward by forward, which is another order than plain's. Under autocast a weight
     that one slice uses several times is cast each time, so gradients are added in its own dtype. A module that checkpoints
     itself reads its own parameters when it is recomputed, and raises where these are on another device. Memory that modules
-    keep in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Of the user's
+    keep in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Parameters and buffers
+    that share memory have memory of their own once they are moved, as by ``Module.to``. Of the user's
     saved-tensor hooks around a checkpointed model those for inputs of slices are asked, and decide where these live.
 
     Threads may share a model; a module's own ``parameters()``, unlike the model's, gives copies while another thread runs
