@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -278,3 +279,20 @@ def test_a_module_may_run_backward_inside(checkpoint: bool, grad: bool) -> None:
         return [y.detach(), *_grads(model)]
 
     assert _both(drive, 3, checkpoint, lambda: _seeded(nn.Linear(4, 4), Slope(4, 4), nn.Tanh()))
+
+
+def test_another_thread_may_go_through_the_input_meanwhile() -> None:
+    x = torch.ones(1, 2, requires_grad=True)
+    h = x * 2
+
+    class Waiting(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            thread = threading.Thread(target=lambda: h.sum().backward(retain_graph=True))
+            thread.start()
+            thread.join()
+            return super().forward(input)
+
+    y = OffloadModel([Waiting(2, 2)], "cpu", num_slices=1, checkpoint_activation=True)(h)
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((1, 2), 2.0))
+    assert y.requires_grad
