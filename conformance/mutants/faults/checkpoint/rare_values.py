@@ -95,5 +95,5 @@ def calls_no_operators_of_subclasses(copy: Copy) -> None:
 @mutant("state.modes", "ambient", "operators_of_subclasses_are_forwards")
 def calls_operators_of_subclasses_always(copy: Copy) -> None:
     """A recomputation calls a subclass's operators, whether forward did or not."""
-    enabled = torch._C._TorchFunctionState.ENABLED
+    enabled = torch._C._TorchFunctionState.ENABLED  # type: ignore[attr-defined]
     copy.call_instead("state.modes", "with_function_state", lambda there, wanted: there(enabled))
