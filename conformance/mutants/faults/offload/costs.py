@@ -151,7 +151,7 @@ def knows_its_own_nodes(copy: Copy) -> None:
     """A slice's use knows the nodes of its own outputs, which own it."""
 
     def run(values: Any, self: Any, *args: Any) -> None:
-        self.use.mine = self.use, copy["offload.slice_run"].nodes_of(values)
+        self.use.mine = self.use, copy["offload.boundary"].nodes_of(values)
 
     copy.call_after("offload.slice_run", "SliceRun.run", run)
 
