@@ -8,28 +8,36 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
+    note('leaves', (p,))
     made, failed = ([], [])
     def backward():
-        made[0].backward(torch.ones_like(made[0]), retain_graph=True)
+        try: made[0].backward(torch.ones_like(made[0]), retain_graph=True)
+        except Exception as error: failed.append(error.with_traceback(None))
     def f(h):
-        thread = threading.Thread(target=backward, daemon=True)
-        thread.start()
-        thread.join()
+        h = h.sin()
+        made.append(h)
+        if len(made) == 1:
+            thread = threading.Thread(target=backward, daemon=True)
+            thread.start()
+            thread.join()
+        return h.exp() * p
     held = [checkpoint(f, p)]
-
-def show(x):
-    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-def plain(function=None, *args, **kwargs):
-    return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None):
-    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+    if failed: raise failed[0]
+    note('gradients 0', [p.grad])
+    note('forward', held)
+    held[0].backward(torch.ones_like(held[0]))
+    note('gradients 1', [p.grad])
+    held.clear()
+    made.clear()
+    note('empty', [])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
-    try:
-        run(one, note, 'cpu')
+    try: run(one, note, 'cpu')
     except Exception as error:
         print('error:', repr(error))
         notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+for label in wrong: print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -13,23 +13,22 @@ def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(fun
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    p1 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     x0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2, a3):
-        def f5(a6): return (a6 * a6)
-        h9 = checkpoint(f5, a2)
-        return ((h9 @ a3), h9)
-    f1_value = checkpoint(f1, x0, p1)
+        h4 = a2
+        return (h4 * a3, h4)
+    f1_value = checkpoint(f1, x0, p0)
     graph1 = (f1_value[0], f1_value[1])
     torch.autograd.backward([graph1[1]], [torch.ones_like(graph1[1])], retain_graph=True)
-    note('gradients 2', [p1.grad])
+    note('gradients 2', [p0.grad])
 class Near(tuple):
     def __eq__(self, other):
         return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
 def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
 def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 57.57), value)
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 40.14), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:

@@ -1,6 +1,6 @@
 """torch-nonreentrant-full, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw
 the numbers of their own forward."""
-import concurrent.futures, functools, os, sys, threading
+import concurrent.futures, functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint

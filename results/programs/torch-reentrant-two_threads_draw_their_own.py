@@ -16,7 +16,7 @@ def run(checkpoint, note, device):
         if len(calls) == 3:
             inside.set()
             drawn.wait(0.2)
-        else:
+        elif len(calls) == 4:
             drawn.set()
             over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()

@@ -25,9 +25,9 @@ def run(checkpoint, note, device):
             return h.exp()
         return f
     def there(index):
-        outputs[index].backward(torch.ones_like(outputs[index])); inside[index].set(); done[index].set()
-    functions = [function(0), function(1)]
-    outputs = [[checkpoint, checkpoint][index](functions[index], leaves[index] * 1) for index in range(2)]
+        outputs[index].backward(torch.ones_like(outputs[index]))
+        inside[index].set(); done[index].set()
+    outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
     backward.append(True); threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (0, 1)}
     for index, thread in threads.items():
         thread.start(); inside[index].wait(10)
