@@ -22,6 +22,7 @@ def run(checkpoint, note, device):
     h = x
     for function in functions: h = checkpoint(function, h)
     h.square().mean().backward()
+
 dist.init_process_group("gloo")
 issued = []
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -30,7 +31,8 @@ class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         if 'c10d' in func.namespace and name not in ('wait_tensor', 'wrap_tensor_autograd', 'monitored_barrier'):
             issued.append(name)
         return func(*args, **kwargs or {})
-with Watch(): run(checkpoint, lambda label, value=None: None, 'cpu')
+with Watch():
+    run(checkpoint, lambda label, value=None: None, 'cpu')
 all_of_them = [None] * dist.get_world_size()
 dist.all_gather_object(all_of_them, issued)
 print(f"rank {dist.get_rank()} issues {dict(collections.Counter(issued))}; due: { {'allreduce': 3}}", flush=True)

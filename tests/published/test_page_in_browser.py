@@ -232,7 +232,7 @@ def test_what_looks_like_html_is_shown_as_text(browser: Browser, path: Path) -> 
 def test_without_javascript_the_tables_can_be_read(browser: Browser, path: Path) -> None:
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        browser.visit(path)
+        browser.visit(path, scripted=False)
         assert len(browser.all(".laws .cell")) == SHOWN
         assert not browser.all(".choices, .found")
         assert "need JavaScript" in browser.one("noscript p").text

@@ -75,9 +75,12 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def visit(self, path: Path, fragment: str = "") -> None:
+    def visit(self, path: Path, fragment: str = "", *, scripted: bool = True) -> None:
+        """Load a page, and wait for its script if it may run one."""
         self.driver.get("about:blank")  # another fragment alone would not load the page again
         self.driver.get(path.as_uri() + fragment)
+        ready = "return 'ready' in document.documentElement.dataset"
+        assert not scripted or self.eventually(lambda: self.run(ready), True)
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
