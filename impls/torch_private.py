@@ -216,9 +216,8 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "_flat_weights": "of recurrent modules: their weights in a list, which is to hold the originals again after a run",
         "_flat_weight_refs": "of recurrent modules: weak references to these",
         "_forward_hooks_always_called": "which forward hooks are called after an error, too: they undo what others have done",
-        "_forward_hooks": "a Sequential with hooks cannot be cut into slices",
-        "_forward_pre_hooks": "a Sequential with hooks cannot be cut into slices",
-        "_backward_pre_hooks": "a Sequential with hooks cannot be cut into slices",
+        "_hooks": "how the names of all that hold hooks end: a Sequential with hooks cannot be cut into slices",
+        "_get_name": "a Sequential that is shown by another name may be cut, one with other methods of its own may not",
         # of torch.cuda and other modules of devices
         "_initialized": "whether the runtime was started; not every device has is_initialized()",
         # of our own objects, for torch to read

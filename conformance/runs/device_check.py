@@ -46,10 +46,6 @@ def _missing(device: str) -> str:
     return f"There are {torch.cuda.device_count()} of this type, counted from 0"
 
 
-def _ignore(seed: int) -> None:
-    int(seed)  # what is no number is an error here, too
-
-
 @contextmanager
 def no_seeds_for_absent_devices() -> Iterator[None]:
     """Inside, ``torch.manual_seed`` ignores accelerators that are not available, as their documentation says it does.
@@ -60,7 +56,7 @@ def no_seeds_for_absent_devices() -> Iterator[None]:
     absent: list[Any] = [module for module in (torch.cuda, torch.xpu, torch.mtia) if not module.is_available()]
     before = [module.manual_seed_all for module in absent]
     for module in absent:
-        module.manual_seed_all = _ignore
+        module.manual_seed_all = int  # what is no number is an error here, too
     try:
         yield
     finally:

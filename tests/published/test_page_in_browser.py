@@ -261,7 +261,7 @@ def test_light_and_dark_differ(browser: Browser, path: Path) -> None:
 def test_a_request_and_an_error_would_be_noticed(browser: Browser, tmp_path: Path) -> None:
     """The control of what the fixture asserts: a page that asks, of a port where nobody listens."""
     (tmp_path / "asks.html").write_text("<img src='http://127.0.0.1:9/nobody.png'><p style='color: #999'>faint</p>")
-    browser.visit(tmp_path / "asks.html")
+    browser.visit(tmp_path / "asks.html", scripted=False)
     assert browser.requests() == ["http://127.0.0.1:9/nobody.png"]
     assert len(browser.complaints()) == 1
     ((_, ratio),) = browser.run(CONTRAST)

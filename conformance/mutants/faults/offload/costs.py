@@ -76,7 +76,7 @@ def counts_what_was_cut_off(copy: Copy) -> None:
 def keeps_inputs_beside_their_copies(copy: Copy) -> None:
     """The inputs of a slice are kept beside the copies of them."""
 
-    def keep(_: Any, self: Any, args: Any, kwargs: Any, route: Any) -> None:
+    def keep(_: Any, self: Any, title: str, args: Any, kwargs: Any, route: Any) -> None:
         self.inputs = args, kwargs
 
     copy.call_after("offload.boundary", "Boundary.__init__", keep)
