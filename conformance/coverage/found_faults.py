@@ -138,6 +138,12 @@ def table() -> list[str]:
     return lines_of(all_laws(), PROFILES, number_of_cases, read())
 
 
+def cases_of(law: Law, profile: Profile, numbers: Callable[[Law, Profile, int], float] = number_of_cases) -> int:
+    """How many cases a law has in a profile, for an implementation that claims all: as many of each of its strategies."""
+    strategies = len(law.strategies(impls.get(CLAIMS[law.kind])))
+    return strategies * max(1, math.ceil(numbers(law, profile, strategies) / strategies - TINY))
+
+
 def lines_of(
     laws: Mapping[str, Law],
     profiles: Mapping[str, Profile],
@@ -148,9 +154,7 @@ def lines_of(
     width = max(map(len, laws))
     lines = [f"{'law':<{width}}  quick  default  rarest fault"]
     for name, law in sorted(laws.items()):
-        strategies = len(law.strategies(impls.get(CLAIMS[law.kind])))
-        each = [numbers(law, profiles[profile], strategies) / strategies for profile in ("quick", "default")]
-        quick, default = (strategies * max(1, math.ceil(number - TINY)) for number in each)
+        quick, default = (cases_of(law, profiles[profile], numbers) for profile in ("quick", "default"))
         one = found.get(name)
         told = "none found yet"
         if one:

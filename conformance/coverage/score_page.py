@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import impls
-from conformance.coverage.drawn_features import CLAIMS
-from conformance.judging.case_numbers import PATH, KnownFaults, number_of_cases, read
-from conformance.judging.explorer import TINY
+from conformance.coverage.found_faults import cases_of
+from conformance.judging.case_numbers import PATH, KnownFaults, read
 from conformance.judging.law import PROFILES, Law, all_laws
 from conformance.mutants.mutant import mutants
 from conformance.reports.generated_section import Section
@@ -23,9 +20,7 @@ RUNS = ("quick", "default")
 
 def certainty(law: Law, found: KnownFaults, profile: str) -> float:
     """With which probability a run in this profile finds a law's rarest fault."""
-    strategies = len(law.strategies(impls.get(CLAIMS[law.kind])))
-    each = number_of_cases(law, PROFILES[profile], strategies) / strategies
-    return found.certainty(strategies * max(1, math.ceil(each - TINY)))
+    return found.certainty(cases_of(law, PROFILES[profile]))
 
 
 def markdown(laws: Iterable[Law], found: Mapping[str, KnownFaults], of_mutants: Counter[str]) -> str:
