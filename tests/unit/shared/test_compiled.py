@@ -112,16 +112,25 @@ REFUSED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", REFUSED, ids=lambda options: next(iter(options)))
-def test_an_option_that_a_graph_cannot_keep_is_refused_by_name(options: dict[str, Any]) -> None:
+@ours
+def test_an_option_that_a_graph_cannot_keep_is_refused_by_name(checkpoint: Checkpoint, options: dict[str, Any]) -> None:
+    (name,) = options
     blocks = Blocks()
-    region = functools.partial(nested.checkpoint, **options)
+    region = functools.partial(checkpoint, **options)
     step = torch.compile(lambda x: blocks.forward(region, x), backend="aot_eager", fullgraph=True)
-    with pytest.raises(Exception, match=f"{next(iter(options))} is"):
+    told = rf"keyword arguments \['{name}'\] are not" if checkpoint is reentrant.checkpoint else f"{name} is"
+    with pytest.raises(Exception, match=f"{name} is" if name == "preserve_rng_state" else told):
         step(blocks.input)
 
 
-@pytest.mark.parametrize("options", REFUSED, ids=lambda options: next(iter(options)))
-def test_without_fullgraph_a_call_with_such_an_option_runs_eagerly(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("checkpoint", "options"),
+    [
+        *((one, options) for one in (nested.checkpoint, native.checkpoint) for options in REFUSED),
+        (reentrant.checkpoint, REFUSED[0]),
+    ],
+)
+def test_without_fullgraph_a_call_with_such_an_option_runs_eagerly(checkpoint: Checkpoint, options: dict[str, Any]) -> None:
     blocks = Blocks()
     due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
     seen: list[bool] = []
@@ -130,7 +139,7 @@ def test_without_fullgraph_a_call_with_such_an_option_runs_eagerly(options: dict
         seen.append(torch.compiler.is_compiling())
         return blocks.block(w, h)
 
-    region = functools.partial(nested.checkpoint, **options)
+    region = functools.partial(checkpoint, **options)
     step = torch.compile(lambda x: blocks.forward(region, x, block), backend="aot_eager")
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
     assert seen == [False] * 6
@@ -161,14 +170,15 @@ def test_a_call_while_another_thread_compiles_is_not_traced(checkpoint: Checkpoi
 
 @exact
 @pytest.mark.parametrize("which", [(0, 1), (0,), (1,)], ids=["both", "forward", "recomputation"])
-def test_contexts_that_are_no_policy_are_refused(backend: str, which: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("checkpoint", [nested.checkpoint, native.checkpoint], ids=["nested", "native"])
+def test_contexts_that_are_no_policy_are_refused(checkpoint: Checkpoint, backend: str, which: tuple[int, ...]) -> None:
     blocks = Blocks()
 
     def contexts() -> tuple[Any, ...]:
         policy = create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
         return tuple(nullcontext() if place in which else context for place, context in enumerate(policy))
 
-    region = functools.partial(nested.checkpoint, context_fn=contexts)
+    region = functools.partial(checkpoint, context_fn=contexts)
     step = torch.compile(lambda x: blocks.forward(region, x), backend=backend, fullgraph=True)
     with pytest.raises(Exception, match=r"context_fn gives .* no selective policy"):
         step(blocks.input)
@@ -230,11 +240,12 @@ def test_other_options_are_kept(options: dict[str, Any]) -> None:
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
 
 
-def test_early_stop_that_is_switched_around_is_seen() -> None:
+@pytest.mark.parametrize("module", [nested, native])
+def test_early_stop_that_is_switched_around_is_seen(module: Any) -> None:
     blocks = Blocks()
-    step = torch.compile(lambda x: blocks.forward(nested.checkpoint, x), backend="aot_eager", fullgraph=True)
+    step = torch.compile(lambda x: blocks.forward(module.checkpoint, x), backend="aot_eager", fullgraph=True)
     due = blocks.gradients(lambda: step(blocks.input))
-    with nested.set_checkpoint_early_stop(False), pytest.raises(Exception, match="set_checkpoint_early_stop is active"):
+    with module.set_checkpoint_early_stop(False), pytest.raises(Exception, match="set_checkpoint_early_stop is active"):
         step(blocks.input)
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
 
@@ -346,3 +357,12 @@ def test_a_sequence_of_modules_is_traced(checkpoint: Checkpoint) -> None:
     due = torch.autograd.grad(chain(x).sum(), leaves)
     step = torch.compile(lambda x: module.checkpoint_sequential(chain, 2, x), backend="aot_eager", fullgraph=True)
     assert_equal([*torch.autograd.grad(step(x).sum(), leaves)], [*due])
+
+
+@pytest.mark.parametrize("module", [nested, reentrant, native])
+def test_a_sequence_of_modules_refuses_what_a_graph_cannot_keep(module: Any) -> None:
+    chain = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.ReLU())
+    run = functools.partial(module.checkpoint_sequential, chain, 2, preserve_rng_state=False)
+    step = torch.compile(lambda x: run(x), backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="preserve_rng_state is False"):
+        step(torch.randn(2, 4, requires_grad=True))
