@@ -56,6 +56,7 @@ class _Decorated(nested._Decorated):
         run = nested._trace if is_compiling() else _run
         return run(self._function, args, kwargs, *self._options)
 
+    @traced_or_eager
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         bound = super().__get__(instance, owner)
         return bound if bound is self else _Decorated(bound._function, self._options)

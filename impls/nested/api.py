@@ -142,6 +142,7 @@ class _Decorated:
         run = _trace if is_compiling() else _run
         return run(self._function, args, kwargs, *self._options)
 
+    @traced_or_eager  # where Dynamo would begin with this frame, the call of a module with a decorated forward never ends
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         bind = None if instance is None else getattr(self._function, "__get__", None)
         return self if bind is None else _Decorated(bind(instance, owner), self._options)

@@ -333,6 +333,39 @@ def test_a_decorated_method_is_traced() -> None:
     assert_equal(same.gradients(lambda: step(same.input)), due)
 
 
+def _with_a_decorated_forward(checkpoint: Checkpoint) -> torch.nn.Module:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        @checkpoint(determinism_check="none")
+        def forward(self, h: Tensor) -> Tensor:
+            return (h * self.weight).sin()
+
+    return Model()
+
+
+@pytest.mark.parametrize("module", [nested, native])
+def test_a_module_whose_forward_is_decorated_is_not_compiled_alone(module: Any) -> None:
+    model = _with_a_decorated_forward(module.checkpoint)
+    x = torch.randn(3, requires_grad=True)
+    (due,) = torch.autograd.grad(model(x).sum(), x)
+    (seen,) = torch.autograd.grad(torch.compile(model, backend="aot_eager")(x).sum(), x)
+    assert torch.equal(seen, due)
+    with pytest.raises(RuntimeError, match="found no compiled frames"):
+        torch.compile(model, backend="aot_eager", fullgraph=True)(x)
+
+
+@pytest.mark.parametrize("module", [nested, native])
+def test_a_module_whose_forward_is_decorated_is_traced_inside_another(module: Any) -> None:
+    model = torch.nn.Sequential(_with_a_decorated_forward(module.checkpoint))
+    x = torch.randn(3, requires_grad=True)
+    (due,) = torch.autograd.grad(model(x).sum(), x)
+    (seen,) = torch.autograd.grad(torch.compile(model, backend="aot_eager", fullgraph=True)(x).sum(), x)
+    assert torch.equal(seen, due)
+
+
 @pytest.mark.parametrize("module", [nested, native])
 @pytest.mark.parametrize(
     "name", ["function", "context_fn", "debug", "determinism_check", "early_stop", "preserve_rng_state", "use_reentrant"]
