@@ -129,6 +129,14 @@ def test_weights_that_are_rows_of_one_tensor(case: Case) -> None:
     equals_plain(case)
 
 
+@for_readers("adversarial", "wrong gradient", "tied weights, load_state_dict, assign, optimizer in backward")
+@offload_law(written(silent_changes.tied_by_memory_alone, buffer=st.booleans(), checkpoint=st.booleans(), away=HERE))
+def test_weights_that_are_tied_by_their_memory_alone(case: Case) -> None:
+    """A step in backward that changes a weight by another tensor in its memory gives plain's gradients, or is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses()
+
+
 ASKED: dict[str, st.SearchStrategy[Any]] = {"create": st.booleans(), "away": HERE, **CUT}
 
 
@@ -145,6 +153,13 @@ def test_a_slice_differentiates_one_input_by_another(case: Case) -> None:
 @offload_law(written(gradients.asked_for_in_forward, pair=st.just(False), **ASKED), devices=["cpu"])
 def test_a_slice_differentiates_by_its_input(case: Case) -> None:
     """A module that differentiates what it computes by its own input gives plain's gradients."""
+    equals_plain(case)
+
+
+@for_readers("advanced", "wrong state", "gradient penalty, autograd.grad, exception, retry")
+@offload_law(written(gradients.asked_for_before_an_error, fails=st.booleans(), away=HERE, **CUT), devices=["cpu"])
+def test_modules_behind_one_that_differentiates_run_once_in_forward(case: Case) -> None:
+    """What modules do behind one that runs backward in forward, they do once, also if one of them raises."""
     equals_plain(case)
 
 

@@ -37,8 +37,26 @@ class CopyState(NamedTuple):
         return cls(copy._version, copy.grad_fn, storage_number(copy), copy.requires_grad, dict(attributes(copy)))
 
 
+class Neighbour(NamedTuple):
+    """A parameter or buffer that reads some of the same bytes as another, and the version that it was at."""
+
+    name: str
+    tensor: torch.Tensor
+    version: int
+
+    def check(self, name: str) -> None:
+        """Raise RuntimeError if it was changed since, and with it that of this name, of which no version tells."""
+        now = Stamp.of(self.tensor).version
+        if now != self.version:
+            raise RuntimeError(
+                f"parameter or buffer {name!r} of an offloaded model shares memory with {self.name!r}, which was changed in "
+                f"place since forward: it is at version {now}; expected version {self.version}. What forward used cannot be "
+                "loaded again. Make them one tensor (model.a.weight = model.b.weight), or step after backward"
+            )
+
+
 class SharedMemory:
-    """Which parameters and buffers of a model share memory; looked for once in a call of it, if one of them changes."""
+    """Which parameters and buffers of a model share memory; looked for once in a call of it, if anybody asks."""
 
     def __init__(self) -> None:
         self.slices: list[Tensors] = []
@@ -58,13 +76,39 @@ class SharedMemory:
                     found.setdefault(number, {})[name] = tensor
         return found
 
-    def shared_with(self, tensor: torch.Tensor) -> str:
+    @functools.cached_property
+    def overlaps(self) -> dict[str, set[str]]:
+        """By the name of a tensor, those of others that read some of the same bytes."""
+        found: dict[str, set[str]] = {}
+        for number, tensors in self.tensors.items():
+            if len(tensors) < 2:
+                continue
+            begun: list[tuple[int, str]] = []
+            for start, end, name in sorted(
+                (span.start, span.end, name)
+                for name, tensor in tensors.items()
+                for span in spans(tensor)
+                if span.storage == number and span.start < span.end
+            ):
+                begun = [(other_end, other) for other_end, other in begun if other_end > start]
+                for _, other in begun:
+                    if tensors[name] is not tensors[other]:
+                        found.setdefault(name, set()).add(other)
+                        found.setdefault(other, set()).add(name)
+                begun.append((end, name))
+        return found
+
+    def neighbours(self, name: str) -> list[Neighbour]:
+        """The tensors that read some of the same bytes as that of this name, as they are now."""
+        others = self.overlaps.get(name)
+        if not others:
+            return []
+        tensors = {other: tensor for slice_ in self.slices for other, tensor in slice_.items() if other in others}
+        return [Neighbour(other, tensor, Stamp.of(tensor).version) for other, tensor in sorted(tensors.items())]
+
+    def shared_with(self, name: str) -> str:
         """The name of another tensor that reads some of the same bytes; "" if none does."""
-        number = storage_number(tensor)
-        for name, other in self.tensors.get(-1 if number is None else number, {}).items():
-            if other is not tensor and overlap(tensor, other):
-                return name
-        return ""
+        return min(self.overlaps.get(name, ""), default="")
 
 
 def overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -121,7 +165,7 @@ class Changes:
             self.refuse(name, copy, after[name], copy.grad_fn is not node)
             if assigned or redirected:
                 self.refuse_sharing(name, after)
-            if changed and (other := self.memory.shared_with(self.use.tensors[name])):
+            if changed and (other := self.memory.shared_with(name)):
                 raise RuntimeError(
                     f"{self.title} changed {name!r} in forward, which shares memory with {other!r}; their copies do not. Give "
                     "them memory of their own, by clone, or make them one tensor"

@@ -96,7 +96,7 @@ class SliceRun:
         region.first = lambda: self.forward(args, kwargs)
         try:
             with no_backward_below(self.title, args, kwargs):
-                # To its end, or modules would stay as forward has them in between: in evaluation, or with a hook for a while.
+                # Not stopped early, or modules would stay as forward has them in between: in evaluation, or with a hook.
                 value = checkpoint(region, *region.boundary.generators, early_stop=False)
             shared.refuse_changes(self.title)
             return value
@@ -173,6 +173,7 @@ class _Region:
         self.flags = {name: tensor.requires_grad for name, tensor in run.use.tensors.items()}
         self.has_tangents = boundary.has_tangents or any(tangent_of(tensor) is not None for tensor in run.use.tensors.values())
         self.memory = run.memory
+        self.neighbours = {name: run.memory.neighbours(name) for name in run.use.tensors}
         self.modes = [(module, module.training) for module in self.chain.modules()]
         self.first: Callable[[], Any] | None = None
         self.thread: int | None = None  # on which forward runs, until it is over
@@ -197,6 +198,9 @@ class _Region:
         names = [name for name in self.flags if name not in self.start]
         self.use.check(names)
         self.use.check_silent(names)
+        for name in names:
+            for neighbour in self.neighbours[name]:
+                neighbour.check(name)
         loaded = self.use.resident(names)
         copies = {name: loaded[name] for name in names}
         if self.start:
@@ -210,8 +214,10 @@ class _Region:
         try:
             # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
             writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__)) if self.memory.in_use else nullcontext()
+            # For a backward inside forward no further than that has come: others have no business yet to change or raise.
+            chain = self.chain if self.thread is None else self.chain.as_far_as_it_is()
             with self.use.residence.exclusive(), in_modes(self.modes, self.chain), writes:
-                return execute(self.use, self.chain, given, self.start, args, kwargs)
+                return execute(self.use, chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True
 

@@ -17,15 +17,21 @@ class Chain(nn.Module):
     def __init__(self, modules: dict[str, nn.Module]) -> None:
         super().__init__()
         self._modules.update(modules)
+        self.under_way = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         first, *others = self._modules.values()
         assert first is not None
+        self.under_way = 0
         value = first(*args, **kwargs)
-        for module in others:
+        for self.under_way, module in enumerate(others, 1):
             assert module is not None
             value = module(value)
         return value
+
+    def as_far_as_it_is(self) -> Chain:
+        """The modules up to the one that forward is in, that one included."""
+        return Chain(dict(list(self._modules.items())[: self.under_way + 1]))  # type: ignore[arg-type]
 
     __call__ = forward  # the model has no such module: hooks that are registered for all modules are not to see it
 

@@ -131,6 +131,18 @@ def differentiates_below_a_slice(copy: Copy) -> None:
     copy.replace("offload.slice_run", "no_backward_below", lambda *_: nullcontext())
 
 
+@mutant("offload.changes", "offload-models", "weights_that_are_tied_by_their_memory_alone")
+def looks_at_versions_of_their_own_alone(copy: Copy) -> None:
+    """A weight counts as unchanged if its own version does, whatever happened to another tensor in its memory."""
+    copy.replace("offload.changes", "Neighbour.check", lambda self, name: None)
+
+
+@mutant("offload.slicing", "offload-models", "modules_behind_one_that_differentiates_run_once_in_forward")
+def runs_ahead_of_forward(copy: Copy) -> None:
+    """A backward inside forward runs the whole slice again, modules that forward has not come to included."""
+    copy.replace("offload.slicing", "Chain.as_far_as_it_is", lambda self: self)
+
+
 @mutant("offload.boundary", "offload-models", "a_slice_differentiates_by_its_input", profile="default")
 def takes_an_input_for_what_is_below(copy: Copy) -> None:
     """A backward in forward must not reach the slice's inputs."""

@@ -122,3 +122,40 @@ def asked_for_in_forward(OffloadModel, note, device, place, *, pair, create, sli
     note("forward", here([y]))
     y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def asked_for_before_an_error(OffloadModel, note, device, place, *, fails, slices, checkpoint):  # noqa: N803
+    class Penalty(torch.nn.Linear):
+        def forward(self, x):
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                (grad,) = torch.autograd.grad(super().forward(x).sum(), x, create_graph=True)
+            return grad
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            calls.append("a call")
+            self.count += 1
+            if fails and len(calls) == 1:
+                raise ValueError("the program's")
+            return x
+
+    calls = []
+    layers = [Penalty(2, 2), Counting(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    x = torch.randn(3, 2, device=place)
+    try:
+        y = model(x)
+    except ValueError:
+        note("buffers after the error", here(model.buffers()))
+        y = model(x)
+    note("forward", here([y]))
+    note("calls in forward", len(calls))
+    note("buffers", here(model.buffers()))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))

@@ -190,6 +190,39 @@ def rows_of_one_tensor(OffloadModel, note, device, place, *, calls, slices, chec
     note("gradients", here([rows.grad, x.grad]))
 
 
+def tied_by_memory_alone(OffloadModel, note, device, place, *, checkpoint, buffer):  # noqa: N803
+    class Shifted(torch.nn.Linear):
+        def __init__(self, scale):
+            super().__init__(2, 2, bias=False)
+            self.register_buffer("scale", scale)
+
+        def forward(self, x):
+            return super().forward(x * self.scale.sum()).tanh()
+
+    first = Shifted(torch.ones(2))
+    second = torch.nn.Linear(2, 2, bias=False)
+    if buffer:  # as after model.load_state_dict(torch.load(path), assign=True): two tensors, each with a version of its own
+        first.scale = second.weight.data
+    else:
+        second.weight = torch.nn.Parameter(first.weight.data)
+    layers = [first, torch.nn.Linear(2, 2), second]
+    model = OffloadModel(layers, place, num_slices=3, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    came = {}
+    for name, weight in model.named_parameters():
+
+        def step(leaf, name=name):
+            came[name] = leaf.grad.clone()
+            with torch.no_grad():
+                leaf.sub_(leaf.grad)
+
+        weight.register_post_accumulate_grad_hook(step)
+    y = model(torch.randn(3, 2, device=place))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(came[name] for name, _ in model.named_parameters()))
+
+
 def used_up(OffloadModel, note, device, place, *, what, between, slices, checkpoint):  # noqa: N803
     import io
     import itertools
