@@ -142,14 +142,14 @@ def overhead(
     write: Flag = False,
     check: Flag = False,
 ) -> int:
-    """Measure what nested adds to the work that any checkpoint repeats.
+    """Measure what nested and native add to the work that any checkpoint repeats.
 
-    Compares with what PyTorch's checkpoint adds. The status is 1 if nested misses a limit.
+    Compares with what PyTorch's checkpoint adds. The status is 1 if one of them misses a limit.
 
     Args:
-        memory: Only Python's memory for each saved tensor.
+        memory: Only the memory for each saved tensor.
         growth: Only what must not grow with size, and how deep regions can nest.
-        profile: Only the overhead by ingredient, from minimal checkpoints up to nested.
+        profile: Only the overhead by ingredient, from minimal checkpoints up to nested and native.
         bytes: Only peaks of memory, next to their predictions.
         scale: Multiply the number of rounds by this.
         write: Measure everything and publish it: results, and the tables in docs/overhead.md.

@@ -1,4 +1,4 @@
-"""The chain that overhead is measured on: k element-wise operators on four elements, as one region or many in a row."""
+"""The chain that overhead is measured on, k element-wise operators on four elements; and the checkpoints it runs through."""
 
 from __future__ import annotations
 
@@ -9,9 +9,21 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+from impls import native, nested
+
 Function = Callable[[Tensor], Tensor]
 Checkpoint = Callable[..., Tensor]
 LENGTHS = 1, 10, 100, 1000
+OURS: Mapping[str, Checkpoint] = {"nested": nested.checkpoint, "native": native.checkpoint}
+
+
+def available() -> tuple[dict[str, Checkpoint], list[str]]:
+    """Our checkpoints that run on this machine, by name; and for each of the others, why it does not."""
+    try:
+        native.load_extension()
+    except native.NativeUnavailableError as error:
+        return {name: one for name, one in OURS.items() if name != "native"}, [f"native is not available: {error}"]
+    return dict(OURS), []
 
 
 def chain(length: int) -> Function:

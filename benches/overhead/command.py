@@ -1,8 +1,8 @@
-"""What the nested checkpoint adds to the work it repeats, against PyTorch's: measured, shown and stored.
+"""What the checkpoints ``nested`` and ``native`` add to the work they repeat, against PyTorch's: measured, shown and stored.
 
 The workload is a chain of k element-wise operators on four elements, one region, forward and backward, one thread.
 The *ideal* is plain forward and backward and one more forward with grad: the work that any checkpoint does. The overhead
-ratio is (ours - ideal) / (PyTorch's non-reentrant - ideal). Also measured are Python's memory per saved tensor, a ladder that
+ratio is (ours - ideal) / (PyTorch's non-reentrant - ideal). Also measured are the memory per saved tensor, a ladder that
 shows what the overhead consists of (*profile*), what must not grow (*growth*), and peaks beside their predictions (*bytes*).
 """
 
@@ -19,9 +19,10 @@ import torch
 from rich.console import Console
 
 from benches.overhead import tables as page
-from benches.overhead.chain import LENGTHS
+from benches.overhead.chain import LENGTHS, available
 from benches.overhead.figures import growth, memory, overhead
-from benches.overhead.ladder import climbed
+from benches.overhead.host_memory import UnmeasurableError
+from benches.overhead.ladder import climbed, rungs
 from benches.overhead.peak_bytes import peaks
 from benches.published import store
 from conformance.provenance import measured_code
@@ -37,11 +38,16 @@ CODE = {"readings": FIGURES, "ladder": ["benches.overhead.ladder:climbed"], "byt
 def measured(chosen: Sequence[str], scale: float, origin: Origin) -> dict[str, Any]:
     """Measure these parts, "ratios" among them; as it is stored. Raises ValueError where gradients are not plain's."""
     torch.set_num_threads(1)
-    found = [*overhead(scale)] if "ratios" in chosen else []
-    found += [*memory()] if "memory" in chosen else []
-    found += [*growth(scale)] if "growth" in chosen else []
-    steps = climbed(scale) if "profile" in chosen else []
-    most = [*peaks()] if "bytes" in chosen else []
+    checkpoints, left_out = available()
+    found = [*overhead(checkpoints, scale)] if "ratios" in chosen else []
+    if "memory" in chosen:
+        try:
+            found.extend(memory(checkpoints))
+        except UnmeasurableError as error:
+            left_out.append(str(error))
+    found += [*growth(checkpoints, scale)] if "growth" in chosen else []
+    steps = climbed(rungs(checkpoints), scale) if "profile" in chosen else []
+    most = [*peaks(checkpoints)] if "bytes" in chosen else []
     head = results_file.header(seed=0, profile="overhead", device="cpu", suite=origin.suite)
     return {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
@@ -49,6 +55,7 @@ def measured(chosen: Sequence[str], scale: float, origin: Origin) -> dict[str, A
         "threads": torch.get_num_threads(),
         "state": page.state_bytes(),
         "lengths": LENGTHS,
+        "left_out": left_out,
         "readings": [asdict(one) for one in found],
         "ladder": [asdict(one) for one in steps],
         "bytes": [asdict(one) for one in most],

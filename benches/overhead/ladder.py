@@ -1,5 +1,7 @@
 """What the overhead consists of: a ladder of checkpoints of one chain, from hooks alone up to ``nested``, timed in one run.
 
+``native``, whose hooks are in C++, stands beside it.
+
 The time from one rung to the next is what an ingredient costs, and the first rung is what hooks cost by themselves. From
 the last minimal one to ``nested`` come what is fixed for a region (arguments, modes, locks, options) and recomputed tensors
 that belong to one backward.
@@ -8,7 +10,7 @@ that belong to one backward.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +19,7 @@ from torch import Tensor
 from benches.overhead.chain import LENGTHS, Checkpoint, Function, chain, regions, rounds_of, theirs
 from benches.overhead.minimal_checkpoints import handles, hooks, looks, slots, stop
 from benches.rounds import Times, interleaved
-from impls.nested import checkpoint
+from impls import native, nested
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,15 @@ MINIMAL = (
 )
 LADDER = (
     *MINIMAL,
-    Rung("nested-unseeded", "`nested` with preserve_rng_state=False", functools.partial(checkpoint, preserve_rng_state=False)),
-    Rung("nested", "`nested`: random numbers are replayed", checkpoint),
+    Rung("nested-unseeded", "`nested` with preserve_rng_state=False",
+         functools.partial(nested.checkpoint, preserve_rng_state=False)),
+    Rung("nested", "`nested`: random numbers are replayed", nested.checkpoint),
+    Rung("native-unseeded", "`native` with preserve_rng_state=False",
+         functools.partial(native.checkpoint, preserve_rng_state=False)),
+    Rung("native", "`native`: random numbers are replayed", native.checkpoint),
     Rung("torch", "PyTorch's non-reentrant", theirs),
-)
+)  # fmt: skip
+OF_NATIVE = {"native", "native-unseeded"}
 
 
 @dataclass(frozen=True)
@@ -74,14 +81,19 @@ def require_plain(rungs: Sequence[Rung], length: int) -> None:
                              f"plain's {expected.tolist()}: its times say nothing")  # fmt: skip
 
 
-def climbed(scale: float, lengths: Sequence[int] = LENGTHS) -> list[Step]:
-    """Time the ladder and replay, interleaved, on each length. Raises ValueError as require_plain does."""
+def rungs(names: Collection[str]) -> tuple[Rung, ...]:
+    """The rungs that can run, if our checkpoints with these names can."""
+    return tuple(rung for rung in LADDER if "native" in names or rung.name not in OF_NATIVE)
+
+
+def climbed(ladder: Sequence[Rung], scale: float, lengths: Sequence[int] = LENGTHS) -> list[Step]:
+    """Time a ladder and replay, interleaved, on each length. Raises ValueError as require_plain does."""
     found: dict[int, Times] = {}
     for length in lengths:
-        require_plain(LADDER, length)
+        require_plain(ladder, length)
         rounds, calls = rounds_of(length, scale)
-        found[length] = interleaved(regions(length, {one.name: one.checkpoint for one in LADDER}), rounds=rounds, calls=calls)
-    return [step(rung, list(found.values())) for rung in LADDER]
+        found[length] = interleaved(regions(length, {one.name: one.checkpoint for one in ladder}), rounds=rounds, calls=calls)
+    return [step(rung, list(found.values())) for rung in ladder]
 
 
 def step(rung: Rung, times: Sequence[Times]) -> Step:

@@ -1,4 +1,4 @@
-"""The figures of the nested checkpoint's overhead: as tables on the terminal, and as those of docs/overhead.md."""
+"""The figures of the overhead of ``nested`` and ``native``: as tables on the terminal, and as those of docs/overhead.md."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ Lines = list[list[str]]
 
 def figures(content: Stored) -> Lines:
     """Headings, and a line for each reading."""
-    lines = [["figure", "ours", "PyTorch's", "ideal", "ratio", "limit", ""]]
+    lines = [["checkpoint", "figure", "ours", "PyTorch's", "ideal", "ratio", "limit", ""]]
     for one in (Reading(**stored) for stored in content["readings"]):
         parts = [NONE if part is None else f"{part:,.1f} {one.unit}" for part in (one.ours, one.torch, one.floor)]
         name = one.name + older_mark(content, table="readings")
-        lines.append([name, *parts, f"{one.value:.3f}", f"{one.limit:.2f}", _reached(one.holds)])
+        limit = [NONE, ""] if one.limit is None else [f"{one.limit:.2f}", _reached(one.holds)]
+        lines.append([one.checkpoint, name, *parts, f"{one.value:.3f}", *limit])
     return lines
 
 
@@ -45,12 +46,12 @@ def ladder(content: Stored) -> Lines:
 
 def peaks(content: Stored) -> Lines:
     """Headings, and a line for each peak."""
-    lines = [["peak of", "counted by", "predicted", "measured", "ratio", "limit", ""]]
+    lines = [["checkpoint", "peak of", "counted by", "predicted", "measured", "ratio", "limit", ""]]
     for one in (Peak(**stored) for stored in content["bytes"]):
         limit = "equal" if one.limit == 0 else f"within {one.limit:.0%}"
         cells = f"{one.predicted:,}", f"{one.measured:,}", f"{one.ratio:.4f}", limit
         name = one.name + older_mark(content, table="bytes")
-        lines.append([name, one.meter, *cells, _reached(one.holds)])
+        lines.append([one.checkpoint, name, one.meter, *cells, _reached(one.holds)])
     return lines
 
 
@@ -65,8 +66,9 @@ def kept(content: Stored) -> bool:
 
 def missed(content: Stored) -> list[str]:
     """The figures and peaks whose limit does not hold."""
-    found = [one.name for one in (Reading(**stored) for stored in content["readings"]) if not one.holds]
-    return found + [f"peak of {one.name}" for one in (Peak(**stored) for stored in content["bytes"]) if not one.holds]
+    found = [f"{one.checkpoint}: {one.name}" for one in (Reading(**stored) for stored in content["readings"]) if not one.holds]
+    missed_peaks = [one for one in (Peak(**stored) for stored in content["bytes"]) if not one.holds]
+    return found + [f"{one.checkpoint}: peak of {one.name}" for one in missed_peaks]
 
 
 def show(content: Stored, console: Console) -> None:
@@ -77,13 +79,13 @@ def show(content: Stored, console: Console) -> None:
             for line in lines[1:]:
                 table.add_row(*line)
             console.print(table)
-    for note in (*details(content), measured_on(content)):
+    for note in (*details(content), *content["left_out"], measured_on(content)):
         console.print(note, markup=False, highlight=False)
 
 
 def details(content: Stored) -> list[str]:
     """What figures are made of, beyond their lines in the table."""
-    return [f"{one['name']}: {one['detail']}." for one in content["readings"] if one["detail"]]
+    return [f"{one['checkpoint']}: {one['name']}: {one['detail']}." for one in content["readings"] if one["detail"]]
 
 
 def markdown(content: Stored) -> str:
@@ -105,7 +107,7 @@ def markdown(content: Stored) -> str:
         "block alone, and the tensors between blocks. A region that keeps the state of the CPU's random numbers has "
         f"{content['state']:,} bytes more."
     )
-    made = " ".join(details(content))
+    made = "\n".join(f"- {told}" for told in [*details(content), *content["left_out"]])
     parts = [above, _table(figures(content)), made, below, _table(ladder(content)), bytes_told, _table(peaks(content))]
     return "\n\n".join([*parts, measured_on(content) + older_note(content)])
 

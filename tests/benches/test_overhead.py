@@ -1,8 +1,9 @@
-"""What nested costs beside PyTorch's: the arithmetic, the ladder's checkpoints, predicted bytes, what becomes of results."""
+"""What nested and native cost beside PyTorch's: arithmetic, the ladder, memory, predicted bytes, what becomes of results."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,21 +14,24 @@ import torch
 from torch import Tensor
 
 from benches.models.workloads import Workload, workload
-from benches.overhead import command, figures, peak_bytes, tables
+from benches.overhead import command, figures, host_memory, peak_bytes, tables
 from benches.overhead import ladder as overhead_ladder
-from benches.overhead.chain import LENGTHS, chain, regions
+from benches.overhead.chain import LENGTHS, OURS, available, chain, regions
 from benches.overhead.figures import Reading
 from benches.overhead.ladder import LADDER, MINIMAL, Rung, Step
-from benches.overhead.peak_bytes import Peak
+from benches.overhead.peak_bytes import Measured, Peak
 from benches.papers.meters.live import Live
 from benches.published import store
 from benches.rounds import Times
+from conformance.provenance import measured_code
 from conformance.provenance.staleness import unmarked
+from impls import native
 from impls.schedules import uniform
 from tests.support.generated_pages import write_places
 
 BY_NAME = {rung.name: rung.checkpoint for rung in LADDER}
 PAGE = tables.SECTION.section
+NESTED = Measured("nested", OURS["nested"])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,11 +45,12 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture
 def content() -> dict[str, Any]:
     readings = [
-        Reading("overhead ratio, 10 saved", 0.5, 0.3, "half of the rounds in 0.49 to 0.51", "µs", 5.0, 10.0, 7.0),
-        Reading("a retained backward, late / early", 1.0, 1.2),
+        Reading("nested", "overhead ratio, 10 saved", 0.5, 0.3, "half of the rounds in 0.49 to 0.51", "µs", 5.0, 10.0, 7.0),
+        Reading("native", "a retained backward, late / early", 1.0, 1.2),
+        Reading("nested", "host memory per saved tensor", 0.7, None),
     ]
     ladder = [Step(rung.name, rung.ingredient, (1.0,) * 4, (0.5,) * 4) for rung in LADDER]
-    peaks = [Peak("chain of 4", "storages", 1024, 1024, 0.0), Peak("resnet", "allocator", 1000, 1011, 0.01)]
+    peaks = [Peak("nested", "chain of 4", "storages", 1024, 1024, 0.0), Peak("native", "resnet", "allocator", 1000, 1011, 0.01)]
     made = {
         "versions": {"torch": "2.13.0"},
         "machine": {"processor": "some", "cpus": 2},
@@ -55,6 +60,7 @@ def content() -> dict[str, Any]:
         "threads": 1,
         "state": 5056,
         "lengths": LENGTHS,
+        "left_out": ["host memory: not here"],
         "readings": [asdict(one) for one in readings],
         "ladder": [asdict(one) for one in ladder],
         "bytes": [asdict(one) for one in peaks],
@@ -67,7 +73,7 @@ def _times() -> Times:
 
 
 def test_the_ratio_is_of_what_each_adds_to_replay() -> None:
-    found = figures.compared("2 saved", _times(), 0.3)
+    found = figures.compared("ours", "2 saved", _times(), 0.3)
     assert (found.name, found.unit, found.floor, found.ours, found.torch) == ("overhead ratio, 2 saved", "µs", 2e6, 2e6, 8e6)
     assert found.value == 0.25
     assert found.detail == "half of the rounds in 0.25 to 0.25"
@@ -82,13 +88,13 @@ def test_a_rung_has_its_own_time_beyond_replay() -> None:
 
 def test_what_is_flat_is_so_in_both_directions() -> None:
     for seconds in ((1.0, 1.25, 1.0), (1.25, 1.0, 1.0)):
-        found = figures.flat("some", (1, 2, 3), {"ours": seconds, "torch": (3.0, 1.5, 3.0)})
+        found = figures.flat("ours", "some", (1, 2, 3), {"ours": seconds, "torch": (3.0, 1.5, 3.0)})
         assert found.value == 1.25
         assert "PyTorch's 2.00" in found.detail
 
 
 def test_growth_of_both_is_timed_on_the_same_chains() -> None:
-    found = figures.added([(1, 1), (5, 2)], 0.1)
+    found = figures.added({"ours": BY_NAME["native"]}, [(1, 1), (5, 2)], 0.1)
     assert {name: len(times) for name, times in found.items()} == {"ours": 2, "torch": 2}
 
 
@@ -182,7 +188,15 @@ def test_slots_show_what_nobody_wants_any_more() -> None:
     assert {rung.name: _after_a_part(rung) for rung in MINIMAL[1:]} == {"stop": 2, "looks": 2, "handles": 2, "slots": 1}
 
 
-@pytest.mark.parametrize("peaks", [peak_bytes.sequential(12, 3), peak_bytes.binary_nesting(8)])
+def _sequential(name: str) -> Iterator[Peak]:
+    return peak_bytes.sequential(Measured(name, OURS[name]), 12, 3)
+
+
+def _binary(name: str) -> Iterator[Peak]:
+    return peak_bytes.binary_nesting(Measured(name, OURS[name]), 8)
+
+
+@pytest.mark.parametrize("peaks", [*map(_sequential, OURS), *map(_binary, OURS)])
 def test_peaks_of_the_chain_are_as_predicted_to_the_byte(peaks: Iterator[Peak]) -> None:
     found = list(peaks)
     assert [one.meter for one in found] == ["storages", "allocator"]
@@ -192,12 +206,13 @@ def test_peaks_of_the_chain_are_as_predicted_to_the_byte(peaks: Iterator[Peak]) 
 def test_a_prediction_that_contradicts_the_closed_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak_bytes, "binary", lambda layers: uniform(layers, 2))
     with pytest.raises(ValueError, match=r"log2 n \+ 4 is 8 for 16 layers, and the plan takes "):
-        list(peak_bytes.binary_nesting(16))
+        list(peak_bytes.binary_nesting(NESTED, 16))
 
 
+@pytest.mark.parametrize("checkpoint", OURS)
 @pytest.mark.parametrize("name", ["attention", "resnet"])
-def test_peaks_of_models_follow_from_plain_runs_of_each_block(name: str) -> None:
-    peaks = list(peak_bytes.blocks(workload(name)))
+def test_peaks_of_models_follow_from_plain_runs_of_each_block(name: str, checkpoint: str) -> None:
+    peaks = list(peak_bytes.blocks(Measured(checkpoint, OURS[checkpoint]), workload(name)))
     assert all(one.holds and one.limit == 0.01 for one in peaks)
     assert not any(replace(one, measured=one.measured * 51 // 50).holds for one in peaks)
 
@@ -208,7 +223,7 @@ def test_a_model_without_equal_gradients_has_no_bytes(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(peak_bytes, "gradients", first_of_each)
     with pytest.raises(ValueError, match="gradients through nested are not plain's"):
-        list(peak_bytes.blocks(workload("attention")))
+        list(peak_bytes.blocks(NESTED, workload("attention")))
 
 
 def test_the_sum_is_of_boundaries_gradient_output_and_what_a_block_needs() -> None:
@@ -217,17 +232,57 @@ def test_the_sum_is_of_boundaries_gradient_output_and_what_a_block_needs() -> No
     assert peak_bytes.summed([7], [1000]) == 1007
 
 
-def test_depth_and_memory_of_a_retained_graph_are_counted() -> None:
-    found = figures.depth()
+@pytest.mark.parametrize("name", OURS)
+def test_depth_and_memory_of_a_retained_graph_are_counted(name: str) -> None:
+    limit = sys.getrecursionlimit()
+    found = figures.depth(name, OURS[name])
     assert found.holds
     assert "its recursion limit" in found.detail
-    left = [one for one in figures.retained(400) if one.name.startswith("bytes")]
+    assert sys.getrecursionlimit() == limit
+    left = [one for one in figures.retained(name, OURS[name], 400) if one.name.startswith("bytes")]
     assert [one.holds for one in left] == [True]
-    (saved,) = figures.memory(50)
-    assert saved.holds
-    assert saved.ours is not None
-    assert saved.torch is not None
-    assert 0 < saved.value == saved.ours / saved.torch
+
+
+def test_memory_is_what_python_allocates_and_what_is_on_the_heap() -> None:
+    readings = {(one.checkpoint, one.name): one for one in figures.memory(OURS, length=200, passes=2000)}
+    saved = [one for (_, name), one in readings.items() if name.endswith("per saved tensor")]
+    assert [one.checkpoint for one in saved] == ["nested", "nested", "native"]
+    for one in saved:
+        assert one.ours is not None
+        assert one.torch is not None
+        assert 0 < one.value == one.ours / one.torch
+    assert readings["nested", "Python memory per saved tensor"].holds
+    assert readings["native", "host memory per saved tensor"].value < readings["nested", "host memory per saved tensor"].value
+    left = [one for (_, name), one in readings.items() if name.endswith("a retained backward leaves")]
+    assert [one.checkpoint for one in left] == ["nested", "native"]
+
+
+def test_what_is_allocated_is_counted() -> None:
+    allocated = host_memory.allocated_bytes()
+    before = allocated()
+    kept = bytes(10_000_000)
+    assert len(kept) <= allocated() - before < 10_100_000
+
+
+def test_native_is_left_out_with_the_reason_if_it_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> Any:
+        raise native.NativeUnavailableError("no compiler was found")
+
+    monkeypatch.setattr(native, "load_extension", load)
+    checkpoints, left_out = available()
+    assert list(checkpoints) == ["nested"]
+    assert left_out == ["native is not available: no compiler was found"]
+    assert not any(rung.name.startswith("native") for rung in overhead_ladder.rungs(checkpoints))
+
+
+def test_without_a_count_of_the_heap_the_other_figures_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_count() -> Any:
+        raise host_memory.UnmeasurableError("not here")
+
+    monkeypatch.setattr(host_memory, "allocated_bytes", no_count)
+    found = command.measured(["memory"], 1.0, measured_code.begin())
+    assert [one["name"] for one in found["readings"]] == ["Python memory per saved tensor"]
+    assert found["left_out"] == ["not here"]
 
 
 def test_published_results_are_those_that_check_wants(tmp_path: Path, content: dict[str, Any]) -> None:
@@ -238,12 +293,14 @@ def test_published_results_are_those_that_check_wants(tmp_path: Path, content: d
     tables.SECTION.write(tmp_path, content)
     assert tables.SECTION.check(tmp_path) == ""
     marked = (tmp_path / PAGE.page).read_text(encoding="utf-8")
-    assert "| overhead ratio, 10 saved<!-- older --> †<!-- /older --> |" in marked  # it has no fingerprint
+    assert "| nested | overhead ratio, 10 saved<!-- older --> †<!-- /older --> |" in marked  # it has no fingerprint
     page = unmarked(marked)
-    assert "Not reached: overhead ratio, 10 saved; peak of resnet." in page
-    assert "| overhead ratio, 10 saved | 5.0 µs | 10.0 µs | 7.0 µs | 0.500 | 0.30 | **not reached** |" in page
+    assert "Not reached: nested: overhead ratio, 10 saved; native: peak of resnet." in page
+    assert "| nested | host memory per saved tensor | – | – | – | 0.700 | – |  |" in page
+    assert "- host memory: not here" in page
+    assert "| nested | overhead ratio, 10 saved | 5.0 µs | 10.0 µs | 7.0 µs | 0.500 | 0.30 | **not reached** |" in page
     assert "| + early stop, an exception out of the hook | 1.0 µs (0.50) |" in page
-    assert "| resnet | allocator | 1,000 | 1,011 | 1.0110 | within 1% | **not reached** |" in page
+    assert "| native | resnet | allocator | 1,000 | 1,011 | 1.0110 | within 1% | **not reached** |" in page
     (tmp_path / PAGE.page).write_text(page.replace("5.0 µs", "2.0 µs"), encoding="utf-8")
     assert "is stale" in tables.SECTION.check(tmp_path)
 
@@ -267,10 +324,10 @@ def test_a_run_is_stored_and_printed_and_says_whether_limits_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_places(tmp_path, [PAGE])
-    monkeypatch.setattr(command, "climbed", lambda scale: [])
-    monkeypatch.setattr(command, "overhead", lambda scale: iter(()))
-    monkeypatch.setattr(command, "growth", lambda scale: iter(()))
-    monkeypatch.setattr(command, "peaks", lambda: peak_bytes.binary_nesting(4))
+    monkeypatch.setattr(command, "climbed", lambda ladder, scale: [])
+    monkeypatch.setattr(command, "overhead", lambda checkpoints, scale: iter(()))
+    monkeypatch.setattr(command, "growth", lambda checkpoints, scale: iter(()))
+    monkeypatch.setattr(command, "peaks", lambda checkpoints: peak_bytes.binary_nesting(NESTED, 4))
     assert command.run_bench(publish=True, root=tmp_path)
     stored = json.loads((tmp_path / tables.SECTION.results).read_text(encoding="utf-8"))
     assert {"python", "torch"} <= stored["versions"].keys()
@@ -278,7 +335,7 @@ def test_a_run_is_stored_and_printed_and_says_whether_limits_hold(
     assert [one["predicted"] for one in stored["bytes"]] == [6 * 1024] * 2
     assert tables.SECTION.check(tmp_path) == ""
     assert "6,144" in capsys.readouterr().out
-    monkeypatch.setattr(command, "peaks", lambda: iter([Peak("chain", "storages", 10, 11, 0.0)]))
+    monkeypatch.setattr(command, "peaks", lambda checkpoints: iter([Peak("nested", "chain", "storages", 10, 11, 0.0)]))
     assert not command.run_bench(parts=["bytes"], root=tmp_path)
     assert len(list((tmp_path / "results" / "runs").iterdir())) == 1
 
