@@ -9,7 +9,7 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     options = {}
     w = torch.randn(3, 3, device=device, requires_grad=True)
-    inputs = [torch.randn(each, 3, device=device, requires_grad=True) for each in (2,)]
+    inputs = [torch.randn(each, 3, device=device, requires_grad=True) for each in (7,)]
     def f(h):
         return (h @ w).sin()
     def backward(outputs):
