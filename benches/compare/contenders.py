@@ -144,6 +144,9 @@ def offered(device: str) -> dict[str, Make]:
             made[name] = functools.partial(_built_in, name)
         if name == "nested":
             made["nested-full"] = functools.partial(_built_in, name, "nested-full", early_stop=False)
+    for name, (kind, _) in impls.COMPILED.items():
+        if kind == "checkpoint":
+            made[name] = functools.partial(_compiled, name)
     for name, peer in impls.PEERS.items():
         if peer.kind == "checkpoint":
             made[name] = functools.partial(_peer, name, "cpu" if device == FAKE else device)
@@ -156,6 +159,10 @@ def offered(device: str) -> dict[str, Make]:
 def _built_in(name: str, called: str = "", **options: Any) -> Contender:
     family = "torch" if name.startswith("torch-") else "ours"
     return checkpointing(called or name, family, functools.partial(impls.get(name).checkpoint, **options), name)
+
+
+def _compiled(name: str) -> Contender:
+    return checkpointing(name, "ours", impls.find(name).checkpoint, name)
 
 
 def _peer(name: str, device: str) -> Contender:

@@ -14,7 +14,16 @@ from benches.compare.contenders import contenders
 def test_peers_that_cannot_be_had_are_named() -> None:
     found, missing = contenders("cpu")
     names = {one.name for one in found}
-    assert {"plain", "nested", "nested-full", "torch-reentrant", "torch-selective", "graph-save_on_cpu", "chen-sqrt"} <= names
+    assert {
+        "plain",
+        "nested",
+        "nested-full",
+        "native",
+        "torch-reentrant",
+        "torch-selective",
+        "graph-save_on_cpu",
+        "chen-sqrt",
+    } <= names
     assert not names & {one.name for one in missing}
     assert "megatron-core" in {one.name for one in missing}
     assert all(one.reason for one in missing)
