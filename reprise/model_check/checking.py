@@ -30,6 +30,7 @@ from reprise.model_check.explanations.explain import (
     explain_undecided,
     explain_unlike_forward,
 )
+from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
@@ -237,7 +238,8 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
             raiser = errors.raised_by(error, one, plain.first.sources)
             verdict, where = errors.verdict(error, raiser), errors.place(error)
-            result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
+            told, kind = errors.told(error), errors.type_name(error)
+            result = Result(one.name, verdict, error=told, error_type=kind, raised_by=raiser, where=where)
             error.__traceback__ = error.__context__ = None  # their frames hold the model, and may be in a cycle
             gc.collect()
         else:
@@ -272,14 +274,14 @@ class _Check:
         find_lines(self.setting, one.checkpoint, seen)
         return {"costs": costs, "not_measured": reason, "warnings": warned_of(seen, plain.first)}
 
-    def _spread_explained(self, plain: PlainRuns) -> tuple[str, ...]:
+    def _spread_explained(self, plain: PlainRuns) -> Explanation:
         if plain.spread.agrees:
-            return ()
+            return NOTHING
         self.tell("plain, recorded, since its runs differ")
         try:
             return explain_spread(self.setting)
         except MeteringFails as error:
-            return (f"where they part cannot be told: {error}",)
+            return Explanation((f"where they part cannot be told: {error}",))
 
     def _explained(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
         """What an explanation adds to a result. It runs the step again, which may show what the steps before did not."""
@@ -288,11 +290,12 @@ class _Check:
         self.tell(f"{one.name}, explained")
         try:
             if result.verdict != UNDECIDED:
-                return {"explanation": explain_divergence(self.setting, one.checkpoint, plain, result.comparison, result.error)}
-            unlike, lines = explain_undecided(self.setting, one.checkpoint, plain)
+                checkpoint, kind = one.checkpoint, result.error_type
+                return {"explanation": explain_divergence(self.setting, checkpoint, plain, result.comparison, kind)}
+            unlike, explanation = explain_undecided(self.setting, one.checkpoint, plain)
         except MeteringFails as error:
-            return {"explanation": (f"where it parts cannot be told: {error}",)}
-        return {"verdict": "diverges", "undecided": "", "unlike_forward": unlike} if unlike else {"explanation": lines}
+            return {"explanation": Explanation((f"where it parts cannot be told: {error}",))}
+        return {"verdict": "diverges", "undecided": "", "unlike_forward": unlike} if unlike else {"explanation": explanation}
 
     def _within_budget(
         self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]

@@ -14,6 +14,7 @@ from reprise.model_check.budgets.choice import Choice, RegionCosts, Spread
 from reprise.model_check.budgets.region_work import Unit
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.errors import Raiser
+from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.metering import Costs
 from reprise.model_check.plain_runs import RUNS, SPREAD, UNDECIDED
 
@@ -43,13 +44,14 @@ class Warned:
 class Result:
     """One implementation on the model; what could not be measured is None.
 
-    ``where`` has `` at file:line`` of the user's line that raised the ``error``, if it is known; ``raised_by`` says who did.
+    ``error_type`` is the full name of the type of the ``error``, ``where`` has `` at file:line`` of the user's line that raised
+    it, if that is known, and ``raised_by`` says who did.
     ``not_measured`` says why there are no ``costs`` although there is no ``error``.
     ``time_ratio`` is that of the median step to plain's; ``time_spread`` has those of the lower quartile to plain's upper one
     and of the upper one to plain's lower one, and is None if a single step was timed.
     ``undecided`` says why it cannot be told whether it agrees; ``sometimes``, how many of its runs differ, if it diverges in
-    some alone. ``unlike_forward`` has lines that show that its recomputations compute other values than forward, if it diverges
-    for that alone, as plain's runs differ, too. ``first_run`` has all that differs in its first run;
+    some alone. ``unlike_forward`` shows that its recomputations compute other values than forward, if it diverges for that
+    alone, as plain's runs differ, too. ``first_run`` has all that differs in its first run;
     ``comparison`` what the verdict is about, which is less if it diverges and plain's runs differ, too.
     With a budget there is a ``choice``, or ``over_budget`` says why there is none, or ``budget_error`` has the error with the
     chosen regions; there is none of these if the implementation refuses or crashes with all regions.
@@ -58,11 +60,12 @@ class Result:
     implementation: str
     verdict: Verdict
     error: str = ""
+    error_type: str = ""
     raised_by: Raiser | Literal[""] = ""
     where: str = ""
     undecided: str = ""
     sometimes: str = ""
-    unlike_forward: tuple[str, ...] = ()
+    unlike_forward: Explanation = NOTHING
     comparison: Comparison | None = None
     first_run: Comparison | None = None
     calls: int | None = None
@@ -72,7 +75,7 @@ class Result:
     time_ratio: float | None = None
     time_spread: Spread | None = None
     warnings: tuple[Warned, ...] = ()
-    explanation: tuple[str, ...] = ()
+    explanation: Explanation = NOTHING
     choice: Choice | None = None
     over_budget: str = ""
     budget_error: str = ""
@@ -94,7 +97,7 @@ class Report:
     plain_runs: int
     spread: Comparison
     initial_values_differ: tuple[str, ...]
-    spread_explanation: tuple[str, ...]
+    spread_explanation: Explanation
     plain: Costs | None
     results: tuple[Result, ...]
     region_costs: tuple[RegionCosts, ...] = ()
@@ -180,7 +183,7 @@ def _lines(report: Report) -> list[str]:
         lines += [
             told,
             *(f"  {line}" for line in differences(report.spread)),
-            *report.spread_explanation,
+            *_spread(report.spread_explanation),
         ]
     if report.initial_values_differ:
         told = "build() does not depend on the seed alone; its initial values differ: "
@@ -192,6 +195,12 @@ def _lines(report: Report) -> list[str]:
     if report.region_costs:
         lines += _regions_table(report.region_costs, report.chosen_by)
     return [*lines, *_sections(report)]
+
+
+def _spread(explanation: Explanation) -> Iterator[str]:
+    yield from explanation.lines
+    yield from [f"  an error ended one of them: {explanation.ended_by}"] if explanation.ended_by else []
+    yield from [f"    {explanation.remedy}"] if explanation.remedy else []
 
 
 def _uncalled(uncalled: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -240,23 +249,30 @@ def _warnings(results: Sequence[Result]) -> dict[str, tuple[str, ...]]:
 def _parts(one: Result, regions: int, warnings: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     """What is told of an implementation after its verdict, in parts of some lines, which may be the same for another one."""
     if one.unlike_forward:
-        yield f"  {UNLIKE_FORWARD}", *(f"  {line}" for line in one.unlike_forward)
+        yield f"  {UNLIKE_FORWARD}", *_explained(one, one.unlike_forward)
     if one.comparison is not None:
         yield from ((f"  {line}",) for line in differences(one.comparison))
     if one.first_run != one.comparison:
         yield ("  (the table counts what differs no more than plain's runs do, too)",)
-    ended_by = f"ended by {''.join(one.error.splitlines()[:1])}"  # which the verdict has
-    remedies = {warned.remedy for warned in one.warnings}  # which follow
-    if explanation := tuple(f"  {line}" for line in one.explanation if line != ended_by and line.strip() not in remedies):
+    if explanation := tuple(_explained(one, one.explanation)):
         yield explanation
     if one.not_measured:
         yield (f"  no figures, and no further warnings: {one.not_measured}",)
     yield from (warnings[warned.kind] for warned in one.warnings)
-    yield from _choice(one.choice, regions) if one.choice else ()
+    yield from _choice(one, one.choice, regions) if one.choice else ()
     if one.over_budget:
         yield (f"  {one.over_budget}",)
     if one.budget_error:
         yield tuple(_shortened(f"  {one.implementation}, with regions chosen for the budget, ", one.budget_error))
+
+
+def _explained(one: Result, explanation: Explanation) -> Iterator[str]:
+    """The lines of an explanation, without an error that the verdict has, and without the remedy if a warning has it."""
+    yield from (f"  {line}" for line in explanation.lines)
+    if explanation.ended_by and [explanation.ended_by] != one.error.splitlines()[:1]:
+        yield f"  ended by {explanation.ended_by}"
+    if explanation.remedy and explanation.remedy not in {warned.remedy for warned in one.warnings}:
+        yield f"    {explanation.remedy}"
 
 
 def _verdict(one: Result, other_leaves: Sequence[str]) -> list[str]:
@@ -322,7 +338,7 @@ def _regions_table(regions: Sequence[RegionCosts], chosen_by: str) -> list[str]:
     return [*table, f"regions are chosen by {chosen_by} of forward: {TIMES_NOT_TOLD_APART}"]
 
 
-def _choice(choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:
+def _choice(one: Result, choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:
     """What was chosen for a budget; its regions are a part by themselves, as others may have chosen the same."""
     error = choice.predicted / choice.executed - 1 if choice.executed else 0.0
     count = len(choice.globs) + len(choice.unnamed)
@@ -335,7 +351,7 @@ def _choice(choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:
     if choice.verdict == UNDECIDED:
         lines.append("    whether steps with these regions checkpointed are plain's cannot be told")
     elif choice.unlike_forward:
-        lines += [f"    {UNLIKE_FORWARD}", *(f"    {line}" for line in choice.unlike_forward)]
+        lines += [f"    {UNLIKE_FORWARD}", *(f"  {line}" for line in _explained(one, choice.unlike_forward))]
     elif not choice.agrees:
         lines.append("    steps with these regions checkpointed are not plain's")
     yield tuple(lines)

@@ -193,7 +193,7 @@ class Recording(TorchDispatchMode):
             yield
         except BaseException as error:  # implementations end recomputations by what is no Exception, too
             with self.own:
-                line = errors.place(error).removeprefix(" at ") or one.region.line
+                line = errors.line_of(error) or one.region.line
                 self.ended = Ended(self.time, (key, one.number), line)
             raise
         with self.own:

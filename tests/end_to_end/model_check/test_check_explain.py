@@ -20,6 +20,7 @@ from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import recording
 from reprise.model_check.explanations.explain import SAME_AGAIN
+from reprise.model_check.explanations.explanation import NOTHING
 from reprise.model_check.report import Result
 from tests.support import checked_models
 from tests.support.checked_models import Block, Model, built
@@ -130,7 +131,7 @@ def lines_of(function: Callable[..., Any]) -> range:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_operator_at_which_the_recomputation_parts_is_named(fault: str) -> None:
     after, operator = FAULTS[fault]
-    lines = explained(built(after, Experts)).explanation
+    lines = explained(built(after, Experts)).explanation.lines
     assert re.fullmatch(rf"smallest set of regions that shows it: layers\.1 \({HERE}:\d+\)", lines[0])
     assert re.fullmatch(rf"region layers\.1 \({HERE}:\d+\), recomputation 1:", lines[1])
     both = r"\.linear in forward, layers\.1\.extra\.experts\.0 again"
@@ -177,7 +178,7 @@ def line_of(text: str) -> int:
 
 
 def test_who_changed_an_input_of_a_region_in_place_is_named() -> None:
-    lines = explained(build_changing).explanation
+    lines = explained(build_changing).explanation.lines
     assert "aten.add.Tensor reads another value of argument 1 of the region" in lines[2]
     assert lines[5] == f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of('given.mul_(2)')}"
 
@@ -187,8 +188,8 @@ def test_who_changed_an_input_in_place_is_named_where_the_implementation_refuses
     assert result.verdict == "refuses"
     assert "region 'layers.1'" in result.error
     changed = f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of('given.mul_(2)')}"
-    assert changed in result.explanation
-    assert result.explanation[1].startswith("argument 1 of region layers.1 (")
+    assert changed in result.explanation.lines
+    assert result.explanation.lines[1].startswith("argument 1 of region layers.1 (")
 
 
 def test_an_input_that_the_region_itself_changes_is_named() -> None:
@@ -202,7 +203,7 @@ def test_an_input_that_the_region_itself_changes_is_named() -> None:
         model.layers[1].kept.append(torch.ones(8))
         return model, x
 
-    lines = explained(made).explanation
+    lines = explained(made).explanation.lines
     assert lines[2].endswith("aten.add_.Tensor reads another value of its tensor 0")
     assert lines[5].startswith("  changed in place by aten.add_.Tensor at ")
 
@@ -215,11 +216,11 @@ def unsteady(x: torch.Tensor) -> torch.Tensor:
 def test_an_operator_that_is_not_deterministic_is_named_in_its_region_and_between_plain_runs() -> None:
     report = check(built(lambda _, x: x * unsteady(x.detach())), impl="torch-nonreentrant", explain=True, steps=1)
     (result,) = report.results
-    assert report.spread_explanation[0] == "two plain runs first differ in region layers.1:"
-    assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation[1]
-    assert (result.verdict, report.passes, result.explanation) == ("diverges", False, ())
-    assert result.unlike_forward[0].startswith("region layers.1 (")
-    assert "reprise_check.unsteady.default gives another value for the same inputs" in result.unlike_forward[1]
+    assert report.spread_explanation.lines[0] == "two plain runs first differ in region layers.1:"
+    assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation.lines[1]
+    assert (result.verdict, report.passes, result.explanation) == ("diverges", False, NOTHING)
+    assert result.unlike_forward.lines[0].startswith("region layers.1 (")
+    assert "reprise_check.unsteady.default gives another value for the same inputs" in result.unlike_forward.lines[1]
     told = "plain's runs differ from each other, but here a recomputation computes other values than its own forward"
     assert f"torch-nonreentrant diverges\n  {told}" in str(report)
 
@@ -237,7 +238,7 @@ def test_another_operator_in_a_recomputation_is_not_taken_for_other_values() -> 
         return model, x + NOISE.random()
 
     (result,) = check(made, impl="torch-nonreentrant", steps=1).results
-    assert (result.verdict, result.unlike_forward) == ("cannot be told", ())
+    assert (result.verdict, result.unlike_forward) == ("cannot be told", NOTHING)
 
 
 def test_an_operator_that_is_not_deterministic_within_a_step_is_named_with_the_smallest_set_of_regions() -> None:
@@ -245,7 +246,7 @@ def test_an_operator_that_is_not_deterministic_within_a_step_is_named_with_the_s
         NOISE.seed(5)
         return built(lambda _, x: x * unsteady(x.detach()))()
 
-    lines = explained(made).explanation
+    lines = explained(made).explanation.lines
     assert re.fullmatch(rf"smallest set of regions that shows it: layers\.1 \({HERE}:\d+\)", lines[0])
     named = "reprise_check.unsteady.default gives another value for the same inputs"
     assert re.fullmatch(rf"operator \d+, in module layers\.1: {named}", lines[2])
@@ -272,7 +273,7 @@ def test_the_smallest_set_may_have_two_regions() -> None:
         model.layers[0].after, model.layers[2].after = marks("one"), marks("other")
         return model, x
 
-    (line, *_) = explained(made).explanation
+    (line, *_) = explained(made).explanation.lines
     assert re.fullmatch(rf".*: layers\.0 \({HERE}:\d+\), layers\.2 \({HERE}:\d+\)", line)
 
 
@@ -282,8 +283,8 @@ def test_noise_outside_of_regions_is_named_there() -> None:
         return model, lambda made: made(x).sum() * NOISE.random()
 
     report = check(noisy, impl="nested", steps=1)
-    assert report.spread_explanation[0] == "two plain runs first differ outside of regions:"
-    assert "aten.mul.Tensor is called with " in report.spread_explanation[1]
+    assert report.spread_explanation.lines[0] == "two plain runs first differ outside of regions:"
+    assert "aten.mul.Tensor is called with " in report.spread_explanation.lines[1]
 
 
 def noisy_unless_recorded(_: Any, x: torch.Tensor) -> torch.Tensor:
@@ -293,7 +294,7 @@ def noisy_unless_recorded(_: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_plain_runs_that_fail_as_they_are_recorded_are_not_called_the_same() -> None:
-    (told,) = check(built(noisy_unless_recorded), impl="nested", steps=1).spread_explanation
+    (told,) = check(built(noisy_unless_recorded), impl="nested", steps=1).spread_explanation.lines
     line = noisy_unless_recorded.__code__.co_firstlineno + 2
     assert told == (
         "where plain runs first differ cannot be told: 8 of 8 that were recorded failed, and were the same until then: "
@@ -310,11 +311,12 @@ def test_an_error_that_ends_one_plain_run_and_not_another_is_named() -> None:
             raise KeyError("at times")
         return x * NOISE.random()
 
-    lines = check(built(fails_at_times), impl="nested", steps=1).spread_explanation
-    assert lines[0] == "two plain runs first differ in region layers.1:"
-    assert "aten.mul.Tensor runs in one run alone" in lines[1]
-    assert lines[-1].startswith("  an error ended one of them: ")
-    assert lines[-1].endswith("KeyError: 'at times'")
+    report = check(built(fails_at_times), impl="nested", steps=1)
+    found = report.spread_explanation
+    assert found.lines[0] == "two plain runs first differ in region layers.1:"
+    assert "aten.mul.Tensor runs in one run alone" in found.lines[1]
+    assert found.ended_by.endswith("KeyError: 'at times'")
+    assert f"\n  an error ended one of them: {found.ended_by}\n" in str(report)
 
 
 def replaced() -> Any:
@@ -336,10 +338,10 @@ def test_where_an_implementation_ends_a_recomputation_is_named_though_the_operat
     place = f"{__file__}:{line_of('model, x = built(lambda self, y: y * self.kept[0])()')}"
     assert result.verdict == "refuses"
     assert re.fullmatch(
-        r"operator \d+, in module layers\.1: aten\.mul\.Tensor in forward, ended there again", result.explanation[2]
+        r"operator \d+, in module layers\.1: aten\.mul\.Tensor in forward, ended there again", result.explanation.lines[2]
     )
-    assert result.explanation[3:5] == (f"  in forward at {place}", f"  again at {place}")
-    assert not any("what it did in forward" in line for line in result.explanation)
+    assert result.explanation.lines[3:5] == (f"  in forward at {place}", f"  again at {place}")
+    assert not any("what it did in forward" in line for line in result.explanation.lines)
     (warned,) = result.warnings
     assert (warned.kind, warned.places[0].partition(" (")[0]) == ("outside tensors", "layers.1.kept[0]")
 
@@ -363,7 +365,7 @@ def test_an_operator_that_the_recomputation_lacks_at_its_end_is_named(impl: str)
         model.layers[1] = Shortened()
         return model, x
 
-    lines = explained(made, impl=impl).explanation
+    lines = explained(made, impl=impl).explanation.lines
     assert re.fullmatch(rf"region layers\.1 \({HERE}:\d+\), recomputation 1:", lines[1])
     assert re.fullmatch(r"operator \d+, in module layers\.1: aten\.exp\.default runs in forward alone", lines[2])
     assert lines[3] == f"  at {__file__}:{line_of('return x.exp() if next(self.turns) == 0 else x')}"
@@ -377,7 +379,7 @@ def test_a_parameter_that_is_cast_in_one_run_alone_is_told_as_such() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=len(self.kept) == 1):
             return self.extra(x).float()
 
-    lines = explained(built(cast_at_first, lambda: nn.Linear(8, 8)), impl="torch-reentrant").explanation
+    lines = explained(built(cast_at_first, lambda: nn.Linear(8, 8)), impl="torch-reentrant").explanation.lines
     told = r"aten\.\w+\.default reads parameter layers\.1\.extra\.\w+ in torch\.bfloat16 in forward, in torch\.float32 again"
     assert re.fullmatch(rf"operator \d+, in module layers\.1\.extra: {told}", lines[2])
 
@@ -404,7 +406,7 @@ def test_a_recomputation_that_was_stopped_lacks_nothing() -> None:
     own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=doubling)
     (result,) = check(made, impl=own, explain=True, steps=1).results
     assert result.verdict == "diverges"
-    assert result.explanation[-1] == SAME_AGAIN
+    assert result.explanation.lines[-1] == SAME_AGAIN
 
 
 def test_a_line_of_a_region_of_pytorchs_code_alone_is_that_of_its_call() -> None:
@@ -420,8 +422,8 @@ def test_a_line_of_a_region_of_pytorchs_code_alone_is_that_of_its_call() -> None
     (result,) = check(made, impl="torch-nonreentrant", regions="1", explain=True, steps=1).results
     place = f"{__file__}:{line_of('value = model(torch.ones(4, 8)).square().sum()')}"
     assert result.verdict == "refuses"
-    assert result.explanation[1] == f"region 1 ({place}), recomputation 1:"
-    assert result.explanation[3:5] == (f"  in forward at {place}", f"  again at {place}")
+    assert result.explanation.lines[1] == f"region 1 ({place}), recomputation 1:"
+    assert result.explanation.lines[3:5] == (f"  in forward at {place}", f"  again at {place}")
     (warned,) = result.warnings
     assert warned.kind == "training flags"
     assert f"1.1 ({__file__}:{line_of('model.eval()')})" in warned.places
@@ -432,7 +434,7 @@ def test_an_error_of_the_recording_is_told_as_ours(monkeypatch: pytest.MonkeyPat
         raise KeyError("our own")
 
     monkeypatch.setattr(recording, "_storage", breaks)
-    (told,) = explained(built(dropped)).explanation
+    (told,) = explained(built(dropped)).explanation.lines
     assert told.startswith(f"where it parts cannot be told: an error of reprise itself while measuring, at {__file__}:")
 
 
@@ -444,7 +446,7 @@ def test_an_error_of_the_recomputation_is_explained_and_told_in_few_lines() -> N
     report = check(built(more_is_saved), impl="torch-nonreentrant", explain=True)
     (result,) = report.results
     assert (result.verdict, result.error.partition(":")[0]) == ("refuses", "CheckpointError")
-    assert "recomputation 1" in result.explanation[1]
+    assert "recomputation 1" in result.explanation.lines[1]
     told = str(report).splitlines()
     verdict = next(place for place, line in enumerate(told) if line.startswith("torch-nonreentrant refuses"))
     assert "smallest set" in "".join(told[verdict : verdict + 7])

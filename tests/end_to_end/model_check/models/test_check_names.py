@@ -97,7 +97,7 @@ def test_which_segment_diverges_is_told() -> None:
 
     (result,) = check(made, impl="nested", steps=1, explain=True).results
     assert result.verdict == "diverges"
-    assert result.explanation[0].startswith("smallest set of regions that shows it: layers.2 (")
+    assert result.explanation.lines[0].startswith("smallest set of regions that shows it: layers.2 (")
 
 
 class Closures(nn.Module):
@@ -135,4 +135,4 @@ def test_which_closure_diverges_is_told() -> None:
         return model, torch.randn(2, 4)
 
     (result,) = check(made, impl="nested", steps=1, explain=True).results
-    assert re.match(r"smallest set of regions that shows it: Closures\S+<lambda> at \S+ \(2\) \(", result.explanation[0])
+    assert re.match(r"smallest set of regions that shows it: Closures\S+<lambda> at \S+ \(2\) \(", result.explanation.lines[0])
