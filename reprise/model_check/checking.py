@@ -34,13 +34,13 @@ from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
-from reprise.model_check.regions import Passed
+from reprise.model_check.regions import REENTRANT, Passed
 from reprise.model_check.remedies import warned_of
-from reprise.model_check.report import NOT_TOLD_APART, Report, Result
+from reprise.model_check.report import Report, Result
 from reprise.model_check.run import Run, Setting, run
+from reprise.model_check.text.report_text import NOT_TOLD_APART
 
 DEFAULT = ("torch-nonreentrant", "nested")
-REENTRANT = "torch-reentrant"  # checked besides those, if a call of the model asks for it
 _PLAIN = ""  # the key for plain's seconds: no implementation has this name, whereas one may be called plain
 
 

@@ -33,6 +33,7 @@ from reprise.model_check.process_state import finish
 
 Key = tuple[int, ...]  # the place of a call among those of its parent, after the parent's own key
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
+REENTRANT = "torch-reentrant"  # the implementation that a call with use_reentrant=True asks for
 OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters  # of PyTorch's checkpoint, with their defaults
 _TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
 _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__, _TARGET.__defaults__, _TARGET.__closure__)
