@@ -21,6 +21,7 @@ from torch import nn
 import impls
 from impls import Implementation
 from reprise.model_check import regions
+from reprise.model_check.names.globs import NoRegions
 
 REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
 _ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # the innermost frame of an error that the engine raises
@@ -70,7 +71,7 @@ class PlainFails(ValueError):
         super().__init__(f"the model fails without checkpointing{where}{while_watched}{place(error)}: {told(error)}")
 
 
-BAD_INPUT = InvalidArgument, BuildFails, NotAccepted, regions.NoRegions, PlainFails  # these say nothing of an implementation
+BAD_INPUT = InvalidArgument, BuildFails, NotAccepted, NoRegions, PlainFails  # these say nothing of an implementation
 
 
 class MeteringFails(Exception):

@@ -15,19 +15,15 @@ from torch.nn.parameter import is_lazy
 from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
 from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
+from reprise.model_check.names.globs import NoRegions, is_in_scripted, largest_modules, matching, uncalled
 from reprise.model_check.process_state import Stacks, finish, preserved, process_state, random_streams, seed_all
 from reprise.model_check.regions import (
     Key,
-    NoRegions,
     Passed,
     Region,
     RegionLog,
     Watch,
-    is_in_scripted,
-    largest_modules,
-    matching,
     redirected,
-    uncalled,
 )
 
 Checkpoint = Callable[..., Any]
