@@ -8,7 +8,7 @@ import inspect
 import statistics
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,11 +64,11 @@ def check(
     Raises TypeError and ValueError for what is not accepted and for a model that fails without checkpointing.
     Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
     """
-    if steps < 1:
-        raise InvalidArgument(f"steps is {steps}; it must be 1 or more")
+    if not isinstance(steps, int) or steps < 1:
+        raise InvalidArgument(f"steps is {steps!r}; it must be a whole number, 1 or more")
     if not callable(build):
         raise InvalidArgument(f"build is {build!r}, which cannot be called; {ACCEPTED}")
-    chosen = [impl] if isinstance(impl, str | Implementation) else list(impl)
+    chosen = [impl] if isinstance(impl, str | Implementation) or not isinstance(impl, Iterable) else list(impl)
     with _arguments():
         found = [one if isinstance(one, Implementation) else _found(one) for one in chosen]
         if budget is not None:
@@ -78,8 +78,7 @@ def check(
         raise InvalidArgument("impl is empty; name at least one implementation")
     if others := [one.name for one in found if one.kind != "checkpoint"]:
         raise InvalidArgument(f"impl is {others[0]!r}, which is no checkpoint; name one of kind checkpoint, such as nested")
-    globs = (regions,) if isinstance(regions, str) else tuple(regions)
-    setting = Setting(_anew(build), globs, _device(device), steps=steps)
+    setting = Setting(_anew(build), _globs(regions), _device(device), steps=steps)
     tell = progress or (lambda _: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each run would repeat the model's warnings
@@ -105,8 +104,19 @@ def assert_equals_plain(
         raise AssertionError(f"checkpointing changes the step\n{report}")
 
 
-def _found(name: str) -> Implementation:
+def _globs(regions: Any) -> tuple[str, ...]:
+    """The globs. Raises InvalidArgument for what matches no name of any model; all other text is a glob."""
+    globs = (regions,) if isinstance(regions, str) or not isinstance(regions, Iterable) else tuple(regions)
+    if wrong := [one for one in globs if not isinstance(one, str) or not one]:
+        raise InvalidArgument(f"regions: {wrong[0]!r} is no glob of module names; accepted is text such as 'layers.*'")
+    return globs
+
+
+def _found(name: Any) -> Implementation:
     """The implementation of that name. Raises ValueError with what may have been meant."""
+    if not isinstance(name, str):
+        accepted = "names, such as 'nested' and 'pkg.mod:checkpoint', and objects of reprise.Implementation"
+        raise ValueError(f"impl is {name!r}; accepted are {accepted}")
     try:
         return impls.find(name)
     except ValueError as error:
