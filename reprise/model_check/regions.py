@@ -41,8 +41,10 @@ _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
 # Paths are as frames have them: not resolved, so that a clone may be reached through a link.
 _HERE = f"{Path(__file__).parent}{os.sep}"
 _RUNS = str(Path(__file__).with_name("run.py"))  # which calls the model: what is around that is not the model's code
-_FOLDERS = Path(torch.__file__).parent, Path(__file__).parents[1], Path(impls.__file__).parent
-INTERNAL = (*(f"{one}{os.sep}" for one in _FOLDERS), functools.__file__)  # with os.sep, so that torchvision is not torch
+IMPLEMENTATIONS, *_OTHERS = (  # with os.sep, so that torchvision is not torch
+    f"{one}{os.sep}" for one in (Path(impls.__file__).parent, Path(torch.__file__).parent, Path(__file__).parents[1])
+)
+INTERNAL = (IMPLEMENTATIONS, *_OTHERS, functools.__file__)  # beginnings of paths
 
 
 @dataclass(frozen=True)

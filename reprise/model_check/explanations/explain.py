@@ -21,7 +21,6 @@ from reprise.model_check.run import Checkpoint, Run, Setting, run
 RECORDED = 3  # steps in which a recomputation may show that it differs, where steps differ anyway
 TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
-FROM_DATA = "aten.lift_fresh"  # by which torch.tensor begins
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
 ANOTHER_STATE = ": it draws from a torch.Generator that it is given, whose state is another"
 DRAW_ELSEWHERE = (
@@ -119,7 +118,7 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         at = changed[0]
         if one.origins[at] and other.origins[at] and one.origins[at] != other.origins[at]:
             return f"{one.name} reads {one.origins[at]} {runs[0]}, {other.origins[at]} {runs[1]}", ()
-        if one.name.startswith(FROM_DATA):
+        if one.is_from_data:
             return f"a tensor that is made of data of Python or numpy has other values ({one.name})", changed
         if one.dtypes[at] != other.dtypes[at]:
             return f"{one.name} reads {names[at]} in {one.dtypes[at]} {runs[0]}, in {other.dtypes[at]} {runs[1]}", changed
@@ -136,7 +135,7 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
 def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
     """What to do about two operators of one name that differ; "" if that is not known, or for a warning to tell."""
     is_same_call = (one.name, one.read, one.options) == (other.name, other.read, other.options)
-    if one.name.startswith(FROM_DATA) and one.name == other.name and one.read != other.read:
+    if one.is_from_data and one.name == other.name and one.read != other.read:
         return SEED_GENERATOR if runs == OF_PLAIN else ""
     if is_same_call and one.has_generator:
         return DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR

@@ -27,7 +27,9 @@ from reprise.model_check.errors import BuildFails, OwnWork, PlainFails
 from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 
-_LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
+_CAST = torch.ops.aten._to_copy
+_LEFT_OUT = {torch.ops.aten.detach, torch.ops.aten.alias, _CAST}
+_FROM_DATA = {torch.ops.aten.lift_fresh, torch.ops.aten.lift_fresh_copy}  # by which torch.tensor begins
 _UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                                                          "new_empty_strided")}  # fmt: skip
 # These return memory for backward that is not all written, or none without grad mode: from this place of their results on.
@@ -35,9 +37,8 @@ _WORKSPACES = {
     getattr(torch.ops.aten, name): 3
     for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn", "cudnn_batch_norm", "_batch_norm_with_update")
 }
-_CAST = torch.ops.aten._to_copy
 _SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
-_CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
+_CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.IMPLEMENTATIONS)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Operator:
     has_grad_mode: bool
     has_generator: bool  # whether it is given a torch.Generator
     is_random: bool  # whether it draws random numbers, from a generator that it is given or not
+    is_from_data: bool  # whether it makes a tensor of data of Python or numpy
     storages: tuple[StorageWeakRef | None, ...]
     made_storages: tuple[StorageWeakRef | None, ...]
     module: str
@@ -142,7 +144,7 @@ class Recording(TorchDispatchMode):
 
     def _begun(self, func: Any, args: Any, kwargs: Any) -> _Begun | None:
         """What an operator is about to read; None if it is left out."""
-        if str(func) in _LEFT_OUT or _is_of_checkpoint() or (self.is_lazy and _initializes_lazy_module()):
+        if func.overloadpacket in _LEFT_OUT or _is_of_checkpoint() or (self.is_lazy and _initializes_lazy_module()):
             return None
         self.time += 1
         inputs = tuple(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
@@ -169,6 +171,7 @@ class Recording(TorchDispatchMode):
                 torch.is_grad_enabled(),
                 any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs))),
                 torch.Tag.nondeterministic_seeded in func.tags,
+                func.overloadpacket in _FROM_DATA,
                 begun.storages,
                 (*map(_storage, outputs), *begun.storages),
                 self._module(),
