@@ -15,9 +15,8 @@ import numpy as np
 import torch
 import torch.utils.deterministic
 from torch.nn.modules import module as module_hooks
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode
+
+from reprise import torch_private
 
 _DETERMINISTIC: Any = torch.utils.deterministic  # its annotations lack what it has
 
@@ -99,30 +98,30 @@ class Stacks:
     @classmethod
     def now(cls) -> Stacks:
         """As they are."""
-        modes, function_modes = torch._C._len_torch_dispatch_stack(), tuple(_get_current_function_mode_stack())
-        return cls(modes, function_modes, _top_hooks(), torch._C._autograd._saved_tensors_hooks_get_disabled_error_message())
+        modes, function_modes = torch_private.dispatch_mode_count(), tuple(torch_private.function_modes())
+        return cls(modes, function_modes, _top_hooks(), torch_private.hooks_disabled_message())
 
     def put_back(self) -> None:
         """Take off what was left on the stacks."""
-        while torch._C._len_torch_dispatch_stack() > self.modes:
-            _pop_mode()
+        while torch_private.dispatch_mode_count() > self.modes:
+            torch_private.pop_dispatch_mode()
         while self._function_modes_left():
-            torch._C._pop_torch_function_stack()
+            torch_private.pop_function_mode()
         self._pop_hooks()
         if self.refuses_hooks is None:
-            torch._C._autograd._saved_tensors_hooks_enable()
+            torch_private.enable_hooks()
         else:
-            torch._C._autograd._saved_tensors_hooks_disable(self.refuses_hooks)
+            torch_private.disable_hooks(self.refuses_hooks)
 
     def left(self) -> dict[str, str]:
         """What has been put on the stacks since and is there still, by name of the stack."""
         hooks = self._pop_hooks()
         for one in reversed(hooks):
-            torch._C._autograd._push_saved_tensors_default_hooks(*one)
-        modes = _get_current_dispatch_mode_stack()[self.modes :]
+            torch_private.push_hooks(*one)
+        modes = torch_private.dispatch_modes()[self.modes :]
         return {
             "hooks for saved tensors": _names(pack for pack, _ in hooks),
-            "hooks for saved tensors being disabled": str(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()),
+            "hooks for saved tensors being disabled": str(torch_private.hooks_disabled_message()),
             "dispatch modes": _names(map(type, modes)),
             "function modes": _names(map(type, self._function_modes_left())),
         }
@@ -131,14 +130,16 @@ class Stacks:
         popped = []
         while (top := _top_hooks()) not in (None, self.hooks):
             popped.append(top)
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            torch_private.pop_hooks()
         return popped
 
     def _function_modes_left(self) -> list[Any]:
         """Those on top that were not there. That of the default device is at the bottom, and ``_set`` puts it back."""
         known = {*map(id, self.function_modes)}
-        stack = reversed(_get_current_function_mode_stack())
-        return list(itertools.takewhile(lambda one: not (id(one) in known or isinstance(one, DeviceContext)), stack))
+        stack = reversed(torch_private.function_modes())
+        return list(
+            itertools.takewhile(lambda one: not (id(one) in known or isinstance(one, torch_private.DeviceContext)), stack)
+        )
 
 
 def _names(of: Iterable[Any]) -> str:
@@ -160,7 +161,7 @@ def process_state(before: Stacks) -> dict[str, str]:
 
 
 def _top_hooks() -> Any:
-    return torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return torch_private.top_hooks(False)
 
 
 @contextmanager
@@ -258,11 +259,11 @@ def _settings() -> _Settings:
         torch.is_anomaly_check_nan_enabled(),
         tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _device_types()),
         torch.is_autocast_cache_enabled(),
-        torch._C._get_mkldnn_enabled(),
+        torch_private.is_mkldnn_enabled(),
         tuple(getattr(torch.backends.cudnn, name) for name in _CUDNN),
         tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _ATTENTION),
         _DETERMINISTIC.fill_uninitialized_memory,
-        torch._C._is_multithreading_enabled(),
+        torch_private.has_backward_threads(),
     )
 
 
@@ -293,7 +294,7 @@ def _set(before: _Settings) -> None:
     if (now.is_deterministic, now.only_warns) != (before.is_deterministic, before.only_warns):
         torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
     if now.uses_mkldnn != before.uses_mkldnn:
-        torch._C._set_mkldnn_enabled(before.uses_mkldnn)
+        torch_private.set_mkldnn_enabled(before.uses_mkldnn)
     if now.cudnn != before.cudnn:
         for name, value in zip(_CUDNN, before.cudnn, strict=True):
             setattr(torch.backends.cudnn, name, value)
@@ -301,4 +302,4 @@ def _set(before: _Settings) -> None:
         for name, value in zip(_ATTENTION, before.attention, strict=True):
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
     _DETERMINISTIC.fill_uninitialized_memory = before.fills_uninitialized_memory
-    torch._C._set_multithreading_enabled(before.has_backward_threads)
+    torch_private.set_backward_threads(before.has_backward_threads)

@@ -27,6 +27,7 @@ from torch import nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 import impls
+from reprise import torch_private
 from reprise.model_check.names.globs import NoRegions, matching
 from reprise.model_check.names.region_names import Key as Key
 from reprise.model_check.names.region_names import RegionNames
@@ -35,7 +36,18 @@ from reprise.model_check.process_state import finish
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
 REENTRANT = "torch-reentrant"  # the implementation that a call with use_reentrant=True asks for
 OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters  # of PyTorch's checkpoint, with their defaults
-_TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
+
+
+def _with_replaceable_code(function: Any) -> Any:
+    """The function. Raises ImportError for a closure, whose code none but that of another such closure can replace."""
+    if function.__closure__:
+        raise ImportError(
+            f"torch.utils.checkpoint.checkpoint of torch {torch.__version__} cannot be redirected: it is a closure"
+        )
+    return function
+
+
+_TARGET: Any = _with_replaceable_code(inspect.unwrap(torch.utils.checkpoint.checkpoint))
 _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__, _TARGET.__defaults__, _TARGET.__closure__)
 _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
 # Paths are as frames have them: not resolved, so that a clone may be reached through a link.
@@ -171,7 +183,7 @@ class RegionLog:
         self.runs[region.key] += 1
         run = RegionRun(region, number, function, arguments, in_forward and number == 0)
         before = _state.run, _state.graph_task
-        _state.run, _state.graph_task = run, torch._C._current_graph_task_id()
+        _state.run, _state.graph_task = run, torch_private.current_graph_task_id()
         try:
             with _implementation(False), self.watch(run) if self.watch else nullcontext():
                 yield
@@ -227,7 +239,7 @@ def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     does what another thread calls than the step's, unless it is in a region's run.
     """
     is_elsewhere = _state.run is None and bool(_active) and _active[-1].thread != threading.get_ident()
-    if not _active or _state.in_implementation or is_elsewhere or torch._C._current_graph_task_id() != _state.graph_task:
+    if not _active or _state.in_implementation or is_elsewhere or torch_private.current_graph_task_id() != _state.graph_task:
         return _ORIGINAL(*args, **kwargs)
     function, *rest = (kwargs.pop("function"), *args) if "function" in kwargs else args
     options = {name: kwargs.pop(name) for name in OPTIONS_DEFAULTS if name in kwargs}

@@ -16,11 +16,11 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from reprise import torch_private
 from reprise.model_check import errors, regions
 from reprise.model_check.comparison import digest, tensor_metadata
 from reprise.model_check.errors import BuildFails, OwnWork, PlainFails
@@ -237,7 +237,7 @@ class Recording(TorchDispatchMode):
     def _module(self) -> str:
         """The innermost module that is being called, from the frames of ``Module.__call__``."""
         for frame in regions.frames():
-            if frame.f_code is nn.Module._call_impl.__code__:
+            if frame.f_code is torch_private.code_of_module_call:
                 name = self.modules_by_id.get(id(frame.f_locals.get("self")))
                 if name is not None:
                     return name or "the model itself"
@@ -267,14 +267,14 @@ def _is_of_checkpoint() -> bool:
             return True
         if not path.startswith(regions.INTERNAL):
             return False
-        if frame.f_code is nn.Module._call_impl.__code__:
+        if frame.f_code is torch_private.code_of_module_call:
             return False
     return False
 
 
 def _initializes_lazy_module() -> bool:
     """Whether a lazy module initializes itself, which it does in its first forward alone."""
-    return any(frame.f_code is LazyModuleMixin._infer_parameters.__code__ for frame in regions.frames(of_region=True))
+    return any(frame.f_code is torch_private.code_of_lazy_initialization for frame in regions.frames(of_region=True))
 
 
 def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:
