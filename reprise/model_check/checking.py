@@ -32,13 +32,13 @@ from reprise.model_check.explanations.explain import (
 )
 from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.metering import Observations, measure
-from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
 from reprise.model_check.regions import REENTRANT, Passed
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import Report, Result
 from reprise.model_check.run import Run, Setting, run
 from reprise.model_check.text.report_text import NOT_TOLD_APART
+from reprise.model_check.user_lines import find_lines
 
 DEFAULT = ("torch-nonreentrant", "nested")
 _PLAIN = ""  # the key for plain's seconds: no implementation has this name, whereas one may be called plain

@@ -47,7 +47,7 @@ SAME_AGAIN = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class OperatorDifference:
     """The first operators that differ between two runs; ``changed`` are the inputs of which another value was read.
 
     One is None if the other runs in its run alone, at the end. ``remedy`` says what to do, if that is known.
@@ -65,6 +65,9 @@ class Difference:
         return self.first is not None and self.second is not None and self.first.name == self.second.name
 
 
+Seen = tuple[OperatorDifference, Key, int]  # with the region, and the number of the recomputation
+
+
 def first_difference(
     one: Sequence[Operator],
     other: Sequence[Operator],
@@ -72,7 +75,7 @@ def first_difference(
     *,
     both_ended: bool,
     start: int = 0,
-) -> Difference | None:
+) -> OperatorDifference | None:
     """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none.
 
     Those before number ``start`` are not looked at.
@@ -85,13 +88,13 @@ def first_difference(
         told, changed = found
         place = f"operator {number}, in module {_module(first, second, runs)}"
         where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
-        return Difference(first, second, (f"{place}: {told}", *where), changed, _remedy(first, second, runs))
+        return OperatorDifference(first, second, (f"{place}: {told}", *where), changed, _remedy(first, second, runs))
     if len(other) > len(one):
         extra = other[len(one)]
-        return Difference(None, extra, _alone(len(one), extra, runs[1]))
+        return OperatorDifference(None, extra, _alone(len(one), extra, runs[1]))
     if both_ended and len(one) > len(other):
         missing = one[len(other)]
-        return Difference(missing, None, _alone(len(other), missing, runs[0]))
+        return OperatorDifference(missing, None, _alone(len(other), missing, runs[0]))
     return None
 
 
@@ -207,7 +210,7 @@ def explain_unlike_forward(
     return NOTHING
 
 
-def _reaching(recording: Recording) -> Iterator[tuple[Difference, Key, int]]:
+def _reaching(recording: Recording) -> Iterator[Seen]:
     """The first operator of each recomputation that computes other values than forward, of which a gradient may depend."""
     for difference, key, number in _differing(recording):
         if difference.is_of_values and (start := first_that_reaches(recording, (key, number))) is not None:
@@ -237,7 +240,7 @@ def _of_step(
     return Explanation((same if is_again else NOTHING_AGAIN,))
 
 
-def _differing(recording: Recording) -> list[tuple[Difference, Key, int]]:
+def _differing(recording: Recording) -> list[Seen]:
     """Where each recomputation first differs from forward, with its region and its number."""
     return [
         (difference, key, number)
@@ -246,7 +249,7 @@ def _differing(recording: Recording) -> list[tuple[Difference, Key, int]]:
     ]
 
 
-def _first_again(recording: Recording, names: Mapping[Key, str], found: Sequence[tuple[Difference, Key, int]]) -> Explanation:
+def _first_again(recording: Recording, names: Mapping[Key, str], found: Sequence[Seen]) -> Explanation:
     """The difference that came first; nothing if there is none."""
     if not found:
         return NOTHING
@@ -255,14 +258,14 @@ def _first_again(recording: Recording, names: Mapping[Key, str], found: Sequence
     return Explanation((region, *difference.lines, *_writers(recording, difference)), difference.remedy)
 
 
-def _difference_again(recording: Recording, key: Key, number: int) -> Difference | None:
+def _difference_again(recording: Recording, key: Key, number: int) -> OperatorDifference | None:
     """Where a recomputation first differs from forward; one that was stopped does not differ by what it had yet to run."""
     both_ended = {(key, 0), (key, number)} <= recording.finished.keys()
     runs = recording.runs
     return first_difference(runs.get((key, 0), []), runs.get((key, number), []), both_ended=both_ended)
 
 
-def _time_of(recording: Recording, difference: Difference, key: Key, number: int) -> int:
+def _time_of(recording: Recording, difference: OperatorDifference, key: Key, number: int) -> int:
     return difference.second.time if difference.second else recording.finished[key, number]
 
 
@@ -281,7 +284,7 @@ def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str
         yield f"  again at {ended.line}"
 
 
-def _writers(recording: Recording, difference: Difference) -> Iterator[str]:
+def _writers(recording: Recording, difference: OperatorDifference) -> Iterator[str]:
     """What wrote the inputs of which the recomputation reads other values."""
     if difference.first is None or difference.second is None:
         return
@@ -334,7 +337,7 @@ def explain_spread(setting: Setting) -> Explanation:
     return Explanation((f"{RECORDINGS} plain runs, recorded operator by operator, were the same",))
 
 
-def _between(one: Sequence[Operator], other: Sequence[Operator]) -> Difference | None:
+def _between(one: Sequence[Operator], other: Sequence[Operator]) -> OperatorDifference | None:
     return first_difference(one, other, OF_PLAIN, both_ended=True)
 
 

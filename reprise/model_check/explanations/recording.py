@@ -24,6 +24,7 @@ from reprise import torch_private
 from reprise.model_check import errors, regions
 from reprise.model_check.comparison import digest, tensor_metadata
 from reprise.model_check.errors import BuildFails, OwnWork, PlainFails
+from reprise.model_check.reachable.walk import named
 from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 
@@ -87,7 +88,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnd:
     """When an exception ended a region's run, and at which line of the user's."""
 
     time: int
@@ -113,7 +114,7 @@ class Recording(TorchDispatchMode):
     cast_from: dict[StorageWeakRef, StorageWeakRef] = field(default_factory=dict)
     unwritten: set[StorageWeakRef] = field(default_factory=set)
     finished: dict[RunOf, int] = field(default_factory=dict)
-    ended: Ended | None = None
+    ended: RunEnd | None = None
     own: OwnWork = field(default_factory=OwnWork)
     time: int = 0
 
@@ -121,8 +122,8 @@ class Recording(TorchDispatchMode):
         super().__init__()
         with self.own:
             self.modules_by_id = {id(module): name for name, module in self.model.named_modules()}
-            named = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
-            tensors = {f"{kind} {name}": one for kind, of in named for name, one in of}
+            kinds = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
+            tensors = {f"{kind} {name}": one for kind, of in kinds for name, one in of}
             self.is_lazy = any(is_lazy(one) for one in tensors.values())
             self.lazy = {name: one for name, one in tensors.items() if is_lazy(one)}
             self.origin = {found: name for name, one in tensors.items() if name not in self.lazy and (found := _storage(one))}
@@ -197,7 +198,7 @@ class Recording(TorchDispatchMode):
         except BaseException as error:  # implementations end recomputations by what is no Exception, too
             with self.own:
                 line = errors.line_of(error) or one.region.line
-                self.ended = Ended(self.time, (key, one.number), line)
+                self.ended = RunEnd(self.time, (key, one.number), line)
             raise
         with self.own:
             self.finished[key, one.number] = self.time
@@ -250,7 +251,7 @@ def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
 
 def _named_storages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[StorageWeakRef, str]]:
     """The storages in arguments, with the argument's name."""
-    for name, value in [*((f"argument {place}", value) for place, value in enumerate(args)), *kwargs.items()]:
+    for name, value in named(args, kwargs):
         yield from ((storage, name) for storage in _storages(tree_leaves(value)))
 
 
