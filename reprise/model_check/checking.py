@@ -80,7 +80,7 @@ def check(
         raise InvalidArgument(f"impl is {others[0]!r}, which is no checkpoint; name one of kind checkpoint, such as nested")
     setting = Setting(_anew(build), _globs(regions), _device(device), steps=steps)
     tell = progress or (lambda _: None)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), warnings.catch_warnings():  # one is left if an interrupt comes as the other ends
         warnings.simplefilter("ignore")  # each run would repeat the model's warnings
         return _Check(setting, tell, explain, budget, adds_reentrant=impl is DEFAULT).report(found)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,25 +65,50 @@ def finish(work: Callable[[], object]) -> None:
         raise interrupt
 
 
-@contextmanager
-def preserved() -> Iterator[None]:
-    """Put back random numbers, grad mode, filters of warnings, hooks on all modules, and what ``_settings`` has.
+class PutBack:
+    """A context that does work at its end, which may be done twice; from the work's beginning after an interrupt.
+
+    It is no generator: if an interrupt comes as its end begins, it does nothing, whereas a generator would do the work when it
+    is freed, at any time.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        finish(self.work)
+
+
+class PutBackAgain(PutBack):
+    """One that does so after an interrupt alone, which may have come as the end of another one inside it began."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            finish(self.work)
+
+
+def preserved() -> PutBack:
+    """Put back random numbers, filters of warnings, trace function, hooks on all modules, and what ``_settings`` has.
 
     An accelerator that was not used before has no random number streams yet. They will begin at the seed of PyTorch's generator
     on the CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its
     first use is lost. Its streams are not put back if its module, such as that of MPS, does not say whether it is in use.
     """
-    settings, stacks = _settings(), Stacks.now()
-    with ExitStack() as stack:
-        stack.enter_context(_random_numbers_preserved())
-        stack.enter_context(warnings.catch_warnings())
-        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
-        stack.enter_context(_hooks_on_all_modules_preserved())
-        try:
-            yield
-        finally:
-            finish(lambda: _set(settings))
-            finish(stacks.put_back)
+    settings, stacks, trace = _settings(), Stacks.now(), sys.gettrace()
+    others = _random_numbers(), _warning_filters(), _hooks_on_all_modules()
+
+    def put_back() -> None:
+        if sys.gettrace() is not trace:
+            sys.settrace(trace)
+        _set(settings)
+        stacks.put_back()
+        for one in others:
+            one()
+
+    return PutBack(put_back)
 
 
 @dataclass(frozen=True)
@@ -155,7 +180,6 @@ def process_state(before: Stacks) -> dict[str, str]:
         **settings,
         **before.left(),
         "hooks on all modules": str(hooks),
-        "grad mode": str(torch.is_grad_enabled()),
         "inference mode": str(torch.is_inference_mode_enabled()),
     }
 
@@ -164,8 +188,8 @@ def _top_hooks() -> Any:
     return torch_private.top_hooks(False)
 
 
-@contextmanager
-def _random_numbers_preserved() -> Iterator[None]:
+def _random_numbers() -> Callable[[], None]:
+    """What puts back the random number streams of now."""
     module = _initialized_device_module()
     devices = module.get_rng_state_all() if module is not None else None
     streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
@@ -180,15 +204,26 @@ def _random_numbers_preserved() -> Iterator[None]:
         elif hasattr(later := _device_module(), "manual_seed_all"):
             later.manual_seed_all(seed)  # at once if it is in use by now, else at its first use
 
-    try:
-        yield
-    finally:
-        finish(put_back)
+    return put_back
 
 
-@contextmanager
-def _hooks_on_all_modules_preserved() -> Iterator[None]:
-    """Those of ``torch.nn.modules.module.register_module_forward_hook`` and the like, in dicts; and flags that go with them."""
+def _warning_filters() -> Callable[[], None]:
+    """What puts back the filters of warnings of now, in the list that they are in."""
+    of_warnings: Any = warnings
+    filters, show = of_warnings.filters, of_warnings.showwarning
+    before = [*filters]
+
+    def put_back() -> None:
+        of_warnings.filters, of_warnings.showwarning = filters, show
+        if filters != before:
+            warnings.resetwarnings()  # so that Python looks at the filters again
+            filters[:] = before
+
+    return put_back
+
+
+def _hooks_on_all_modules() -> Callable[[], None]:
+    """What puts back hooks on all modules, as of ``register_module_forward_hook``, in dicts; and flags that go with them."""
     before = {
         name: dict(value) if isinstance(value, dict) else value
         for name, value in vars(module_hooks).items()
@@ -204,10 +239,7 @@ def _hooks_on_all_modules_preserved() -> Iterator[None]:
             else:
                 setattr(module_hooks, name, value)
 
-    try:
-        yield
-    finally:
-        finish(put_back)
+    return put_back
 
 
 _NAMES = {  # of settings, for a report
@@ -225,6 +257,7 @@ _NAMES = {  # of settings, for a report
     "attention": "kernels of attention",
     "fills_uninitialized_memory": "filling of uninitialized memory",
     "has_backward_threads": "threads of autograd",
+    "has_grad_mode": "grad mode",
 }
 
 
@@ -245,6 +278,7 @@ class _Settings:
     attention: tuple[bool, ...]
     fills_uninitialized_memory: bool
     has_backward_threads: bool
+    has_grad_mode: bool
 
 
 def _settings() -> _Settings:
@@ -264,6 +298,7 @@ def _settings() -> _Settings:
         tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _ATTENTION),
         _DETERMINISTIC.fill_uninitialized_memory,
         torch_private.has_backward_threads(),
+        torch.is_grad_enabled(),
     )
 
 
@@ -303,3 +338,4 @@ def _set(before: _Settings) -> None:
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
     _DETERMINISTIC.fill_uninitialized_memory = before.fills_uninitialized_memory
     torch_private.set_backward_threads(before.has_backward_threads)
+    torch.set_grad_enabled(before.has_grad_mode)

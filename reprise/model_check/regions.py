@@ -15,7 +15,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, FunctionType
@@ -31,7 +31,6 @@ from reprise import torch_private
 from reprise.model_check.names.globs import NoRegions, matching
 from reprise.model_check.names.region_names import Key as Key
 from reprise.model_check.names.region_names import RegionNames
-from reprise.model_check.process_state import finish
 
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
 REENTRANT = "torch-reentrant"  # the implementation that a call with use_reentrant=True asks for
@@ -158,7 +157,7 @@ class RegionLog:
         run.__name__ = run.__qualname__ = region.name  # so that errors of implementations name the region
         if checkpointed:
             assert self.checkpoint is not None
-            with _implementation(True):
+            with _Implementation(True):
                 value = self.checkpoint(run, *args, **given, **kwargs)
         else:
             with options.get("context_fn", _no_contexts)()[0]:  # the model's own: it may change what forward computes
@@ -171,24 +170,12 @@ class RegionLog:
         self, region: Region, function: Callable[..., Any], arguments: tuple[Any, ...], *, in_forward: bool
     ) -> Any:
         """Run a region's function, in forward or again; in a traceback, what is below this is called by the model."""
-        with self._running(region, function, arguments, in_forward):
-            args, kwargs = arguments
-            return function(*args, **kwargs)
-
-    @contextmanager
-    def _running(
-        self, region: Region, function: Callable[..., Any], arguments: tuple[Any, ...], in_forward: bool
-    ) -> Iterator[None]:
         number = self.runs[region.key]
         self.runs[region.key] += 1
         run = RegionRun(region, number, function, arguments, in_forward and number == 0)
-        before = _state.run, _state.graph_task
-        _state.run, _state.graph_task = run, torch_private.current_graph_task_id()
-        try:
-            with _implementation(False), self.watch(run) if self.watch else nullcontext():
-                yield
-        finally:
-            _state.run, _state.graph_task = before
+        with _Running(run), _Implementation(False), self.watch(run) if self.watch else nullcontext():
+            args, kwargs = arguments
+            return function(*args, **kwargs)
 
     @property
     def recomputations(self) -> int:
@@ -223,13 +210,31 @@ def outputs_that_require_grad(value: Any) -> tuple[str, ...]:
     return tuple(f"output{keystr(path)}" for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
 
 
-@contextmanager
-def _implementation(inside: bool) -> Iterator[None]:
-    before, _state.in_implementation = _state.in_implementation, inside
-    try:
-        yield
-    finally:
-        _state.in_implementation = before
+class _Running:
+    """A context in which a region's function runs."""
+
+    def __init__(self, run: RegionRun) -> None:
+        self.run = run
+
+    def __enter__(self) -> None:
+        self.before = _state.run, _state.graph_task
+        _state.run, _state.graph_task = self.run, torch_private.current_graph_task_id()
+
+    def __exit__(self, *_: object) -> None:
+        _state.run, _state.graph_task = self.before
+
+
+class _Implementation:
+    """A context in which an implementation's own code runs, or the model's again; no generator, as ``PutBack`` says."""
+
+    def __init__(self, inside: bool) -> None:
+        self.inside = inside
+
+    def __enter__(self) -> None:
+        self.before, _state.in_implementation = _state.in_implementation, self.inside
+
+    def __exit__(self, *_: object) -> None:
+        _state.in_implementation = self.before
 
 
 def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -254,44 +259,45 @@ def _redirected(*args: Any, **kwargs: Any) -> Any:
     return dispatch(args, kwargs)
 
 
-@contextmanager
-def redirected(
+def restoration(model: nn.Module) -> Callable[[], None]:
+    """What undoes all that ``redirect`` changes."""
+    code, active, state = _TARGET.__code__, [*_active], dict(vars(_state))
+    forwards = [(module, vars(module).get("forward")) for module in model.modules()]
+
+    def restore() -> None:
+        _TARGET.__code__ = code
+        _active[:] = active
+        vars(_state).clear()
+        vars(_state).update(state)
+        for module, own in forwards:
+            if vars(module).get("forward") is not own:
+                vars(module).pop("forward")
+                vars(module).update({} if own is None else {"forward": own})
+
+    return restore
+
+
+def redirect(
     model: nn.Module,
     checkpoint: Callable[..., Any] | None,
     *,
     globs: tuple[str, ...] = (),
     only: frozenset[Key] | None = None,
     watch: Watch | None = None,
-) -> Iterator[RegionLog]:
-    """Run the model's regions through ``checkpoint``, or plainly if it is None; afterwards all is as it was."""
+) -> RegionLog:
+    """Have the model's regions run through ``checkpoint``, or plainly if it is None, until ``restoration`` undoes that."""
     log = RegionLog(model, checkpoint, only=only, watch=watch)
-    before = _TARGET.__code__
-    wrapped: list[tuple[nn.Module, Any]] = []
-
-    def put_back() -> None:
-        _TARGET.__code__ = before
-        if log in _active:
-            _active.remove(log)
-        for module, own in wrapped:
-            module.__dict__.pop("forward", None)
-            if own is not None:
-                module.__dict__["forward"] = own
-
-    try:
-        modules = dict(model.named_modules())
-        for name in matching(model, globs):
-            module = modules[name]
-            wrapped.append((module, vars(module).get("forward")))
-            try:
-                module.forward = log.names.add_forward(_RegionForward(log, name, module.forward), name)
-            except Exception as error:
-                told = f"regions: forward of {name} ({type(module).__name__}) cannot be replaced: {error}"
-                raise NoRegions(f"{told}; let the model call PyTorch's checkpoint there") from error
-        _active.append(log)
-        _TARGET.__code__ = _redirected.__code__
-        yield log
-    finally:
-        finish(put_back)
+    modules = dict(model.named_modules())
+    for name in matching(model, globs):
+        module = modules[name]
+        try:
+            module.forward = log.names.add_forward(_RegionForward(log, name, module.forward), name)
+        except Exception as error:
+            told = f"regions: forward of {name} ({type(module).__name__}) cannot be replaced: {error}"
+            raise NoRegions(f"{told}; let the model call PyTorch's checkpoint there") from error
+    _active.append(log)
+    _TARGET.__code__ = _redirected.__code__
+    return log
 
 
 class _RegionForward(functools.partial[Any]):
