@@ -8,7 +8,7 @@ import inspect
 import statistics
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,16 +30,17 @@ from reprise.model_check.explanations.explain import (
     explain_undecided,
     explain_unlike_forward,
 )
+from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.metering import Observations, measure
-from reprise.model_check.places import find_lines
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
-from reprise.model_check.regions import Passed
+from reprise.model_check.regions import REENTRANT, Passed
 from reprise.model_check.remedies import warned_of
-from reprise.model_check.report import NOT_TOLD_APART, Report, Result
+from reprise.model_check.report import Report, Result
 from reprise.model_check.run import Run, Setting, run
+from reprise.model_check.text.report_text import NOT_TOLD_APART
+from reprise.model_check.user_lines import find_lines
 
 DEFAULT = ("torch-nonreentrant", "nested")
-REENTRANT = "torch-reentrant"  # checked besides those, if a call of the model asks for it
 _PLAIN = ""  # the key for plain's seconds: no implementation has this name, whereas one may be called plain
 
 
@@ -63,11 +64,11 @@ def check(
     Raises TypeError and ValueError for what is not accepted and for a model that fails without checkpointing.
     Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
     """
-    if steps < 1:
-        raise InvalidArgument(f"steps is {steps}; it must be 1 or more")
+    if not isinstance(steps, int) or steps < 1:
+        raise InvalidArgument(f"steps is {steps!r}; it must be a whole number, 1 or more")
     if not callable(build):
         raise InvalidArgument(f"build is {build!r}, which cannot be called; {ACCEPTED}")
-    chosen = [impl] if isinstance(impl, str | Implementation) else list(impl)
+    chosen = [impl] if isinstance(impl, str | Implementation) or not isinstance(impl, Iterable) else list(impl)
     with _arguments():
         found = [one if isinstance(one, Implementation) else _found(one) for one in chosen]
         if budget is not None:
@@ -77,10 +78,9 @@ def check(
         raise InvalidArgument("impl is empty; name at least one implementation")
     if others := [one.name for one in found if one.kind != "checkpoint"]:
         raise InvalidArgument(f"impl is {others[0]!r}, which is no checkpoint; name one of kind checkpoint, such as nested")
-    globs = (regions,) if isinstance(regions, str) else tuple(regions)
-    setting = Setting(_anew(build), globs, _device(device), steps=steps)
+    setting = Setting(_anew(build), _globs(regions), _device(device), steps=steps)
     tell = progress or (lambda _: None)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), warnings.catch_warnings():  # one is left if an interrupt comes as the other ends
         warnings.simplefilter("ignore")  # each run would repeat the model's warnings
         return _Check(setting, tell, explain, budget, adds_reentrant=impl is DEFAULT).report(found)
 
@@ -104,8 +104,19 @@ def assert_equals_plain(
         raise AssertionError(f"checkpointing changes the step\n{report}")
 
 
-def _found(name: str) -> Implementation:
+def _globs(regions: Any) -> tuple[str, ...]:
+    """The globs. Raises InvalidArgument for what matches no name of any model; all other text is a glob."""
+    globs = (regions,) if isinstance(regions, str) or not isinstance(regions, Iterable) else tuple(regions)
+    if wrong := [one for one in globs if not isinstance(one, str) or not one]:
+        raise InvalidArgument(f"regions: {wrong[0]!r} is no glob of module names; accepted is text such as 'layers.*'")
+    return globs
+
+
+def _found(name: Any) -> Implementation:
     """The implementation of that name. Raises ValueError with what may have been meant."""
+    if not isinstance(name, str):
+        accepted = "names, such as 'nested' and 'pkg.mod:checkpoint', and objects of reprise.Implementation"
+        raise ValueError(f"impl is {name!r}; accepted are {accepted}")
     try:
         return impls.find(name)
     except ValueError as error:
@@ -237,7 +248,8 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
             raiser = errors.raised_by(error, one, plain.first.sources)
             verdict, where = errors.verdict(error, raiser), errors.place(error)
-            result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
+            told, kind = errors.told(error), errors.type_name(error)
+            result = Result(one.name, verdict, error=told, error_type=kind, raised_by=raiser, where=where)
             error.__traceback__ = error.__context__ = None  # their frames hold the model, and may be in a cycle
             gc.collect()
         else:
@@ -272,14 +284,14 @@ class _Check:
         find_lines(self.setting, one.checkpoint, seen)
         return {"costs": costs, "not_measured": reason, "warnings": warned_of(seen, plain.first)}
 
-    def _spread_explained(self, plain: PlainRuns) -> tuple[str, ...]:
+    def _spread_explained(self, plain: PlainRuns) -> Explanation:
         if plain.spread.agrees:
-            return ()
+            return NOTHING
         self.tell("plain, recorded, since its runs differ")
         try:
             return explain_spread(self.setting)
         except MeteringFails as error:
-            return (f"where they part cannot be told: {error}",)
+            return Explanation((f"where they part cannot be told: {error}",))
 
     def _explained(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
         """What an explanation adds to a result. It runs the step again, which may show what the steps before did not."""
@@ -288,11 +300,12 @@ class _Check:
         self.tell(f"{one.name}, explained")
         try:
             if result.verdict != UNDECIDED:
-                return {"explanation": explain_divergence(self.setting, one.checkpoint, plain, result.comparison, result.error)}
-            unlike, lines = explain_undecided(self.setting, one.checkpoint, plain)
+                checkpoint, kind = one.checkpoint, result.error_type
+                return {"explanation": explain_divergence(self.setting, checkpoint, plain, result.comparison, kind)}
+            unlike, explanation = explain_undecided(self.setting, one.checkpoint, plain)
         except MeteringFails as error:
-            return {"explanation": (f"where it parts cannot be told: {error}",)}
-        return {"verdict": "diverges", "undecided": "", "unlike_forward": unlike} if unlike else {"explanation": lines}
+            return {"explanation": Explanation((f"where it parts cannot be told: {error}",))}
+        return {"verdict": "diverges", "undecided": "", "unlike_forward": unlike} if unlike else {"explanation": explanation}
 
     def _within_budget(
         self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]

@@ -21,6 +21,7 @@ from torch import nn
 import impls
 from impls import Implementation
 from reprise.model_check import regions
+from reprise.model_check.names.globs import NoRegions
 
 REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
 _ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # the innermost frame of an error that the engine raises
@@ -70,7 +71,7 @@ class PlainFails(ValueError):
         super().__init__(f"the model fails without checkpointing{where}{while_watched}{place(error)}: {told(error)}")
 
 
-BAD_INPUT = InvalidArgument, BuildFails, NotAccepted, regions.NoRegions, PlainFails  # these say nothing of an implementation
+BAD_INPUT = InvalidArgument, BuildFails, NotAccepted, NoRegions, PlainFails  # these say nothing of an implementation
 
 
 class MeteringFails(Exception):
@@ -114,17 +115,31 @@ class OwnWork:
 
 def told(error: BaseException) -> str:
     """Type and message."""
-    kind = error.kind if isinstance(error, Ended) else type(error)
-    return f"{kind.__name__}: {str(error).strip()}".removesuffix(": ")
+    return f"{_kind(error).__name__}: {str(error).strip()}".removesuffix(": ")
+
+
+def type_name(error: BaseException) -> str:
+    """The full name of an error's type, such as ``builtins.KeyError``."""
+    return f"{_kind(error).__module__}.{_kind(error).__qualname__}"
+
+
+def _kind(error: BaseException) -> type[BaseException]:
+    return error.kind if isinstance(error, Ended) else type(error)
 
 
 def place(error: BaseException) -> str:
-    """`` at file:line``: the innermost line of the user's code, else of an installed package's; "" if there is neither."""
+    """`` at file:line``, to be appended to what is said of an error; "" if there is no ``line_of`` it."""
+    line = line_of(error)
+    return f" at {line}" if line else ""
+
+
+def line_of(error: BaseException) -> str:
+    """``file:line``: the innermost line of the user's code, else of an installed package's; "" if there is neither."""
     skipped = (*regions.INTERNAL, importlib.__file__, "<frozen")
     frames = ((frame.f_code.co_filename, line) for frame, line in _trace(error))
     lines = [(path, line) for path, line in frames if not path.startswith(skipped)]
     own = [one for one in lines if not one[0].startswith(_INSTALLED)]
-    return next((f" at {path}:{line}" for path, line in reversed(own or lines)), "")
+    return next((f"{path}:{line}" for path, line in reversed(own or lines)), "")
 
 
 def _trace(error: BaseException) -> Iterator[tuple[FrameType, int]]:

@@ -53,7 +53,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class _Forward:
+class _ForwardRun:
     """What was before and after the forward of a region, and what of what its function reaches was read in between."""
 
     before: _Around
@@ -73,7 +73,7 @@ class Observations:
     ended_by_torchscript: dict[str, str] = field(default_factory=dict)
     filled: dict[str, str] = field(default_factory=dict)
     changed_outside: dict[str, str] = field(default_factory=dict)
-    forward_of: dict[Key, _Forward] = field(default_factory=dict)
+    forward_of: dict[Key, _ForwardRun] = field(default_factory=dict)
     buffers_after_forward: Tensors = field(default_factory=dict)
     changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
     updated_again: tuple[str, ...] = ()  # buffers, see _updated_again
@@ -367,7 +367,7 @@ def _compare_reachable(
     around, key = (before.reachable, after.reachable), one.region.key
     was_read = {path for path, state in around[0].items() if state.is_tensor and meter.has_read(state, before.operators)}
     if one.number == 0:
-        seen.forward_of[key] = _Forward(before, after, frozenset(was_read))
+        seen.forward_of[key] = _ForwardRun(before, after, frozenset(was_read))
     elif key in seen.forward_of:
         forward = seen.forward_of[key]
         first = forward.before.reachable, forward.after.reachable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,8 @@ import numpy as np
 import torch
 import torch.utils.deterministic
 from torch.nn.modules import module as module_hooks
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode
+
+from reprise import torch_private
 
 _DETERMINISTIC: Any = torch.utils.deterministic  # its annotations lack what it has
 
@@ -66,25 +65,50 @@ def finish(work: Callable[[], object]) -> None:
         raise interrupt
 
 
-@contextmanager
-def preserved() -> Iterator[None]:
-    """Put back random numbers, grad mode, filters of warnings, hooks on all modules, and what ``_settings`` has.
+class PutBack:
+    """A context that does work at its end, which may be done twice; from the work's beginning after an interrupt.
+
+    It is no generator: if an interrupt comes as its end begins, it does nothing, whereas a generator would do the work when it
+    is freed, at any time.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        finish(self.work)
+
+
+class PutBackAgain(PutBack):
+    """One that does so after an interrupt alone, which may have come as the end of another one inside it began."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            finish(self.work)
+
+
+def preserved() -> PutBack:
+    """Put back random numbers, filters of warnings, trace function, hooks on all modules, and what ``_settings`` has.
 
     An accelerator that was not used before has no random number streams yet. They will begin at the seed of PyTorch's generator
     on the CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its
     first use is lost. Its streams are not put back if its module, such as that of MPS, does not say whether it is in use.
     """
-    settings, stacks = _settings(), Stacks.now()
-    with ExitStack() as stack:
-        stack.enter_context(_random_numbers_preserved())
-        stack.enter_context(warnings.catch_warnings())
-        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
-        stack.enter_context(_hooks_on_all_modules_preserved())
-        try:
-            yield
-        finally:
-            finish(lambda: _set(settings))
-            finish(stacks.put_back)
+    settings, stacks, trace = _settings(), Stacks.now(), sys.gettrace()
+    others = _random_numbers(), _warning_filters(), _hooks_on_all_modules()
+
+    def put_back() -> None:
+        if sys.gettrace() is not trace:
+            sys.settrace(trace)
+        _set(settings)
+        stacks.put_back()
+        for one in others:
+            one()
+
+    return PutBack(put_back)
 
 
 @dataclass(frozen=True)
@@ -99,30 +123,30 @@ class Stacks:
     @classmethod
     def now(cls) -> Stacks:
         """As they are."""
-        modes, function_modes = torch._C._len_torch_dispatch_stack(), tuple(_get_current_function_mode_stack())
-        return cls(modes, function_modes, _top_hooks(), torch._C._autograd._saved_tensors_hooks_get_disabled_error_message())
+        modes, function_modes = torch_private.dispatch_mode_count(), tuple(torch_private.function_modes())
+        return cls(modes, function_modes, _top_hooks(), torch_private.hooks_disabled_message())
 
     def put_back(self) -> None:
         """Take off what was left on the stacks."""
-        while torch._C._len_torch_dispatch_stack() > self.modes:
-            _pop_mode()
+        while torch_private.dispatch_mode_count() > self.modes:
+            torch_private.pop_dispatch_mode()
         while self._function_modes_left():
-            torch._C._pop_torch_function_stack()
+            torch_private.pop_function_mode()
         self._pop_hooks()
         if self.refuses_hooks is None:
-            torch._C._autograd._saved_tensors_hooks_enable()
+            torch_private.enable_hooks()
         else:
-            torch._C._autograd._saved_tensors_hooks_disable(self.refuses_hooks)
+            torch_private.disable_hooks(self.refuses_hooks)
 
     def left(self) -> dict[str, str]:
         """What has been put on the stacks since and is there still, by name of the stack."""
         hooks = self._pop_hooks()
         for one in reversed(hooks):
-            torch._C._autograd._push_saved_tensors_default_hooks(*one)
-        modes = _get_current_dispatch_mode_stack()[self.modes :]
+            torch_private.push_hooks(*one)
+        modes = torch_private.dispatch_modes()[self.modes :]
         return {
             "hooks for saved tensors": _names(pack for pack, _ in hooks),
-            "hooks for saved tensors being disabled": str(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()),
+            "hooks for saved tensors being disabled": str(torch_private.hooks_disabled_message()),
             "dispatch modes": _names(map(type, modes)),
             "function modes": _names(map(type, self._function_modes_left())),
         }
@@ -131,14 +155,16 @@ class Stacks:
         popped = []
         while (top := _top_hooks()) not in (None, self.hooks):
             popped.append(top)
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            torch_private.pop_hooks()
         return popped
 
     def _function_modes_left(self) -> list[Any]:
         """Those on top that were not there. That of the default device is at the bottom, and ``_set`` puts it back."""
         known = {*map(id, self.function_modes)}
-        stack = reversed(_get_current_function_mode_stack())
-        return list(itertools.takewhile(lambda one: not (id(one) in known or isinstance(one, DeviceContext)), stack))
+        stack = reversed(torch_private.function_modes())
+        return list(
+            itertools.takewhile(lambda one: not (id(one) in known or isinstance(one, torch_private.DeviceContext)), stack)
+        )
 
 
 def _names(of: Iterable[Any]) -> str:
@@ -154,17 +180,16 @@ def process_state(before: Stacks) -> dict[str, str]:
         **settings,
         **before.left(),
         "hooks on all modules": str(hooks),
-        "grad mode": str(torch.is_grad_enabled()),
         "inference mode": str(torch.is_inference_mode_enabled()),
     }
 
 
 def _top_hooks() -> Any:
-    return torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return torch_private.top_hooks(False)
 
 
-@contextmanager
-def _random_numbers_preserved() -> Iterator[None]:
+def _random_numbers() -> Callable[[], None]:
+    """What puts back the random number streams of now."""
     module = _initialized_device_module()
     devices = module.get_rng_state_all() if module is not None else None
     streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
@@ -179,15 +204,26 @@ def _random_numbers_preserved() -> Iterator[None]:
         elif hasattr(later := _device_module(), "manual_seed_all"):
             later.manual_seed_all(seed)  # at once if it is in use by now, else at its first use
 
-    try:
-        yield
-    finally:
-        finish(put_back)
+    return put_back
 
 
-@contextmanager
-def _hooks_on_all_modules_preserved() -> Iterator[None]:
-    """Those of ``torch.nn.modules.module.register_module_forward_hook`` and the like, in dicts; and flags that go with them."""
+def _warning_filters() -> Callable[[], None]:
+    """What puts back the filters of warnings of now, in the list that they are in."""
+    of_warnings: Any = warnings
+    filters, show = of_warnings.filters, of_warnings.showwarning
+    before = [*filters]
+
+    def put_back() -> None:
+        of_warnings.filters, of_warnings.showwarning = filters, show
+        if filters != before:
+            warnings.resetwarnings()  # so that Python looks at the filters again
+            filters[:] = before
+
+    return put_back
+
+
+def _hooks_on_all_modules() -> Callable[[], None]:
+    """What puts back hooks on all modules, as of ``register_module_forward_hook``, in dicts; and flags that go with them."""
     before = {
         name: dict(value) if isinstance(value, dict) else value
         for name, value in vars(module_hooks).items()
@@ -203,10 +239,7 @@ def _hooks_on_all_modules_preserved() -> Iterator[None]:
             else:
                 setattr(module_hooks, name, value)
 
-    try:
-        yield
-    finally:
-        finish(put_back)
+    return put_back
 
 
 _NAMES = {  # of settings, for a report
@@ -224,6 +257,7 @@ _NAMES = {  # of settings, for a report
     "attention": "kernels of attention",
     "fills_uninitialized_memory": "filling of uninitialized memory",
     "has_backward_threads": "threads of autograd",
+    "has_grad_mode": "grad mode",
 }
 
 
@@ -244,6 +278,7 @@ class _Settings:
     attention: tuple[bool, ...]
     fills_uninitialized_memory: bool
     has_backward_threads: bool
+    has_grad_mode: bool
 
 
 def _settings() -> _Settings:
@@ -258,11 +293,12 @@ def _settings() -> _Settings:
         torch.is_anomaly_check_nan_enabled(),
         tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _device_types()),
         torch.is_autocast_cache_enabled(),
-        torch._C._get_mkldnn_enabled(),
+        torch_private.is_mkldnn_enabled(),
         tuple(getattr(torch.backends.cudnn, name) for name in _CUDNN),
         tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _ATTENTION),
         _DETERMINISTIC.fill_uninitialized_memory,
-        torch._C._is_multithreading_enabled(),
+        torch_private.has_backward_threads(),
+        torch.is_grad_enabled(),
     )
 
 
@@ -293,7 +329,7 @@ def _set(before: _Settings) -> None:
     if (now.is_deterministic, now.only_warns) != (before.is_deterministic, before.only_warns):
         torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
     if now.uses_mkldnn != before.uses_mkldnn:
-        torch._C._set_mkldnn_enabled(before.uses_mkldnn)
+        torch_private.set_mkldnn_enabled(before.uses_mkldnn)
     if now.cudnn != before.cudnn:
         for name, value in zip(_CUDNN, before.cudnn, strict=True):
             setattr(torch.backends.cudnn, name, value)
@@ -301,4 +337,5 @@ def _set(before: _Settings) -> None:
         for name, value in zip(_ATTENTION, before.attention, strict=True):
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
     _DETERMINISTIC.fill_uninitialized_memory = before.fills_uninitialized_memory
-    torch._C._set_multithreading_enabled(before.has_backward_threads)
+    torch_private.set_backward_threads(before.has_backward_threads)
+    torch.set_grad_enabled(before.has_grad_mode)

@@ -15,19 +15,24 @@ from torch.nn.parameter import is_lazy
 from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
 from reprise.model_check.errors import INTERRUPTS, BuildFails, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
-from reprise.model_check.process_state import Stacks, finish, preserved, process_state, random_streams, seed_all
+from reprise.model_check.names.globs import NoRegions, is_in_scripted, largest_modules, matching, uncalled
+from reprise.model_check.process_state import (
+    PutBack,
+    PutBackAgain,
+    Stacks,
+    preserved,
+    process_state,
+    random_streams,
+    seed_all,
+)
 from reprise.model_check.regions import (
     Key,
-    NoRegions,
     Passed,
     Region,
     RegionLog,
     Watch,
-    is_in_scripted,
-    largest_modules,
-    matching,
-    redirected,
-    uncalled,
+    redirect,
+    restoration,
 )
 
 Checkpoint = Callable[..., Any]
@@ -167,7 +172,7 @@ def run(
 def _run(
     setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None, at: _Progress
 ) -> Run:
-    with preserved(), torch.enable_grad():
+    with preserved(), preserved(), torch.enable_grad():  # twice, as an interrupt may come when the end of one begins
         seed_all(setting.seed)
         subject = build_subject(setting.build, setting.device)
         model = subject.model
@@ -182,11 +187,9 @@ def _run(
         watch = probe.watch(model) if probe else None
         if probe:
             probe.compared(subject.outside)
-        with (
-            _put_back(model, tensors, initial),
-            _without_gradients(subject.outside),
-            redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log,
-        ):
+        restored, put_back = restoration(model), _putting_back(model, tensors, initial, subject.outside)
+        with PutBackAgain(restored), PutBackAgain(put_back), PutBack(put_back), PutBack(restored):
+            log = redirect(model, checkpoint, globs=setting.globs, only=only, watch=watch)
             for number in range(1, steps + 1):
                 optimizer.zero_grad()
                 _clear_gradients(subject.outside)
@@ -213,13 +216,12 @@ def _run(
             )
 
 
-@contextmanager
-def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
-    """Restore tensors, gradients and train() flags afterwards: newly built models may share modules that the user keeps."""
+def _putting_back(model: nn.Module, tensors: Tensors, values: Tensors, outside: Tensors) -> Callable[[], None]:
+    """What restores tensors, gradients and train() flags: built models may share modules and leaves that the user keeps."""
     training = {module: module.training for module in model.modules()}
     own = [vars(module).get(name) for module in training for name in ("_parameters", "_buffers")]  # None in scripted ones
     registered = [(one, dict(one)) for one in own if one is not None]
-    gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
+    gradients = [(one, one.grad) for one in (*tensors.values(), *outside.values()) if one.is_leaf]
 
     def put_back() -> None:
         for one, before in registered:
@@ -231,31 +233,13 @@ def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[N
                 one = tensors[name]
                 if one.layout == torch.strided and not torch.equal(one, value.to(one.device)):
                     one.copy_(value)
-        for name, gradient in gradients.items():
-            tensors[name].grad = gradient
+        for leaf, gradient in gradients:
+            leaf.grad = gradient
         for module, flag in training.items():
             if module.training != flag:
                 module.training = flag
 
-    try:
-        yield
-    finally:
-        finish(put_back)
-
-
-@contextmanager
-def _without_gradients(leaves: Tensors) -> Iterator[None]:
-    """Restore the gradients of leaves that the user may keep."""
-    gradients = {name: one.grad for name, one in leaves.items()}
-
-    def put_back() -> None:
-        for name, gradient in gradients.items():
-            leaves[name].grad = gradient
-
-    try:
-        yield
-    finally:
-        finish(put_back)
+    return put_back
 
 
 def _clear_gradients(leaves: Tensors) -> None:

@@ -92,7 +92,7 @@ WRONG = [
     ("check", "train", "build is 'train'; it must be of the form pkg.mod:function"),
     ("check", "nowhere:build", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
     ("check", "builtins:dict --steps x", "argument --steps: invalid int value: 'x'"),
-    ("check", "builtins:dict --steps 0", "steps is 0; it must be 1 or more"),
+    ("check", "builtins:dict --steps 0", "steps is 0; it must be a whole number, 1 or more"),
     ("check", "builtins:dict --impl nestd", "no implementation is called 'nestd'"),
     ("check", "builtins:dict --device warp", "device is 'warp'"),
     ("judge", "nested", "'nested' is no option; accepted are --impl nested, and options of pytest after --"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint as bound_early
+
+from reprise.model_check.checking import check
+from reprise.model_check.report import Result
 
 early_partial = functools.partial(bound_early, use_reentrant=False)
 Block = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -49,3 +53,16 @@ def built(
 ) -> Callable[[], tuple[Model, torch.Tensor]]:
     """A ``build`` of such models."""
     return lambda: (Model(after, extra() if extra else None, **options), torch.randn(4, 8))
+
+
+def explained(build: Callable[[], Any], impl: str = "torch-nonreentrant") -> Result:
+    """The result of a check that explains; it may not agree."""
+    (result,) = check(build, impl=impl, explain=True, steps=1).results
+    assert result.verdict != "agrees"
+    return result
+
+
+def line_of(file: str, text: str) -> int:
+    """The number of the first line of a file that has this text."""
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)

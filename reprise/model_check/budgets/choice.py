@@ -20,6 +20,7 @@ from reprise.model_check.budgets.memory_model import Moment, freed_with, moments
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.budgets.region_work import Unit, Work, costs_of, pooled
 from reprise.model_check.explanations.explain import explain_unlike_forward
+from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.plain_runs import JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key, RegionRun, Watch
@@ -57,7 +58,7 @@ class Choice:
 
     Bytes are peaks. ``verdict`` compares steps with this choice to plain ones. FLOPs, and times as ratios to plain's, are those
     of a step with this choice, and of one with all regions checkpointed that are chosen from: outermost ones, none inside them.
-    ``unlike_forward`` has lines as that of a ``Result``. A spread has the least and the largest ratio of a few rounds.
+    ``unlike_forward`` is as that of a ``Result``. A spread has the least and the largest ratio of a few rounds.
     """
 
     budget: int
@@ -73,7 +74,7 @@ class Choice:
     time_spread: Spread
     time_spread_of_all: Spread
     plain_seconds: float
-    unlike_forward: tuple[str, ...] = ()
+    unlike_forward: Explanation = NOTHING
 
     @property
     def agrees(self) -> bool:

@@ -6,10 +6,12 @@ Regions are left out as long as what is left still goes wrong in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from reprise.model_check import errors
 from reprise.model_check.comparison import Comparison, compare_runs
 from reprise.model_check.errors import BuildFails, MeteringFails
+from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.explanations.reach import first_that_reaches
 from reprise.model_check.explanations.recording import Operator, Recording, Write, record
 from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
@@ -19,7 +21,6 @@ from reprise.model_check.run import Checkpoint, Run, Setting, run
 RECORDED = 3  # steps in which a recomputation may show that it differs, where steps differ anyway
 TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
-FROM_DATA = "aten.lift_fresh"  # by which torch.tensor begins
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
 ANOTHER_STATE = ": it draws from a torch.Generator that it is given, whose state is another"
 DRAW_ELSEWHERE = (
@@ -46,21 +47,25 @@ SAME_AGAIN = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class OperatorDifference:
     """The first operators that differ between two runs; ``changed`` are the inputs of which another value was read.
 
-    One is None if the other runs in its run alone, at the end.
+    One is None if the other runs in its run alone, at the end. ``remedy`` says what to do, if that is known.
     """
 
     first: Operator | None
     second: Operator | None
     lines: tuple[str, ...]
     changed: tuple[int, ...] = ()
+    remedy: str = ""
 
     @property
     def is_of_values(self) -> bool:
         """Whether the same operator ran, with other values; where another one ran, it may give the same in the end."""
         return self.first is not None and self.second is not None and self.first.name == self.second.name
+
+
+Seen = tuple[OperatorDifference, Key, int]  # with the region, and the number of the recomputation
 
 
 def first_difference(
@@ -70,7 +75,7 @@ def first_difference(
     *,
     both_ended: bool,
     start: int = 0,
-) -> Difference | None:
+) -> OperatorDifference | None:
     """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none.
 
     Those before number ``start`` are not looked at.
@@ -83,13 +88,13 @@ def first_difference(
         told, changed = found
         place = f"operator {number}, in module {_module(first, second, runs)}"
         where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
-        return Difference(first, second, (f"{place}: {told}", *where, *_remedy(first, second, runs)), changed)
+        return OperatorDifference(first, second, (f"{place}: {told}", *where), changed, _remedy(first, second, runs))
     if len(other) > len(one):
         extra = other[len(one)]
-        return Difference(None, extra, _alone(len(one), extra, runs[1]))
+        return OperatorDifference(None, extra, _alone(len(one), extra, runs[1]))
     if both_ended and len(one) > len(other):
         missing = one[len(other)]
-        return Difference(missing, None, _alone(len(other), missing, runs[0]))
+        return OperatorDifference(missing, None, _alone(len(other), missing, runs[0]))
     return None
 
 
@@ -116,7 +121,7 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
         at = changed[0]
         if one.origins[at] and other.origins[at] and one.origins[at] != other.origins[at]:
             return f"{one.name} reads {one.origins[at]} {runs[0]}, {other.origins[at]} {runs[1]}", ()
-        if one.name.startswith(FROM_DATA):
+        if one.is_from_data:
             return f"a tensor that is made of data of Python or numpy has other values ({one.name})", changed
         if one.dtypes[at] != other.dtypes[at]:
             return f"{one.name} reads {names[at]} in {one.dtypes[at]} {runs[0]}, in {other.dtypes[at]} {runs[1]}", changed
@@ -130,15 +135,14 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
     return None
 
 
-def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> Iterator[str]:
-    """What to do about two operators of one name that differ, if that is known; none for what warnings tell."""
+def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
+    """What to do about two operators of one name that differ; "" if that is not known, or for a warning to tell."""
     is_same_call = (one.name, one.read, one.options) == (other.name, other.read, other.options)
-    if one.name.startswith(FROM_DATA) and one.name == other.name and one.read != other.read:
-        yield from [f"  {SEED_GENERATOR}"] if runs == OF_PLAIN else []
-    elif is_same_call and one.has_generator:
-        yield f"  {DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR}"
-    elif is_same_call and not one.is_random and one.has_grad_mode == other.has_grad_mode:
-        yield f"  {BE_DETERMINISTIC}"
+    if one.is_from_data and one.name == other.name and one.read != other.read:
+        return SEED_GENERATOR if runs == OF_PLAIN else ""
+    if is_same_call and one.has_generator:
+        return DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR
+    return BE_DETERMINISTIC if is_same_call and not one.is_random and one.has_grad_mode == other.has_grad_mode else ""
 
 
 def _modes(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
@@ -148,12 +152,12 @@ def _modes(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
 
 
 def explain_divergence(
-    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None, error: str = ""
-) -> tuple[str, ...]:
-    """Lines that name a smallest set of regions that still goes wrong, and where its recomputations differ from forward.
+    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None, error_type: str = ""
+) -> Explanation:
+    """Name a smallest set of regions that still goes wrong, and where its recomputations differ from forward.
 
     ``compared`` has what diverges: a set goes wrong if some of that diverges again. It is None if the implementation raised
-    an error, told as ``error``: a set goes wrong if it raises one of the same type, or of any type if ``error`` is empty.
+    an error, of ``error_type``: a set goes wrong if it raises one of that type.
     """
 
     def shows(some: list[Key]) -> bool:
@@ -162,7 +166,7 @@ def explain_divergence(
         except BuildFails:
             raise
         except Exception as raised:  # noqa: BLE001 - whatever it is, its type is compared
-            return compared is None and error.partition(":")[0] in ("", type(raised).__name__)
+            return compared is None and errors.type_name(raised) == error_type
         return compared is not None and bool(plain.beyond(compare_runs(plain.first, seen)) & compared.distances.keys())
 
     found, is_smallest = shrink([one.key for one in plain.first.regions], shows)
@@ -170,41 +174,43 @@ def explain_divergence(
     told = "smallest set of regions that shows it"
     if not is_smallest:
         told = f"set of {len(found)} regions that shows it, perhaps not the smallest, since no more than {TRIES} runs are made"
-    return f"{told}: {', '.join(names[key] for key in found)}", *_recomputations(setting, checkpoint, names, found)
+    recording, ended_by = record(setting, checkpoint, frozenset(found))
+    explained = _of_step(recording, ended_by, names, found)
+    return replace(explained, lines=(f"{told}: {', '.join(names[key] for key in found)}", *explained.lines))
 
 
-def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Lines as of ``explain_unlike_forward`` of one more run, and lines that say whether recomputations differ from forward."""
+def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns) -> tuple[Explanation, Explanation]:
+    """As ``explain_unlike_forward`` of one more run; and whether its recomputations differ from forward."""
     names, keys = _names(plain.first), [one.key for one in plain.first.regions]
-    recording, error = record(setting, checkpoint, frozenset(keys))
-    unlike = () if plain.spread.is_rounding else tuple(_first_again(recording, names, [*_reaching(recording)]))
-    return unlike, tuple(SAME_ONCE if one is SAME_AGAIN else one for one in _lines_of_step(recording, error, names, keys))
+    recording, ended_by = record(setting, checkpoint, frozenset(keys))
+    unlike = NOTHING if plain.spread.is_rounding else _first_again(recording, names, [*_reaching(recording)])
+    return unlike, _of_step(recording, ended_by, names, keys, same=SAME_ONCE)
 
 
 def explain_unlike_forward(
     setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, verdict: JudgedVerdict, *, only: frozenset[Key] | None = None
-) -> tuple[str, ...]:
-    """Lines that show that a recomputation computes other values than its forward, in one of some runs; none if none does.
+) -> Explanation:
+    """Show that a recomputation computes other values than its forward, in one of some runs; nothing if none does.
 
     They are looked for where a comparison with plain's runs cannot tell. If these differ by rounding alone, as with operators
     that add in any order, a recomputation may do so, too. Where another operator runs, the values may still be the same in the
     end, so that is not taken for a difference, and neither is what backward does not read.
     """
     if verdict != UNDECIDED or plain.spread.agrees or plain.spread.is_rounding:
-        return ()
+        return NOTHING
     names = _names(plain.first)
     for _ in range(RECORDED):  # what differs from run to run may be the same again by chance
         plain.tell("recorded, since plain's runs differ")
         try:
             recording, _ = record(setting, checkpoint, frozenset(names) if only is None else only)
         except MeteringFails:
-            return ()
-        if found := tuple(_first_again(recording, names, [*_reaching(recording)])):
+            return NOTHING
+        if found := _first_again(recording, names, [*_reaching(recording)]):
             return found
-    return ()
+    return NOTHING
 
 
-def _reaching(recording: Recording) -> Iterator[tuple[Difference, Key, int]]:
+def _reaching(recording: Recording) -> Iterator[Seen]:
     """The first operator of each recomputation that computes other values than forward, of which a gradient may depend."""
     for difference, key, number in _differing(recording):
         if difference.is_of_values and (start := first_that_reaches(recording, (key, number))) is not None:
@@ -217,31 +223,24 @@ def _names(plain: Run) -> Mapping[Key, str]:
     return {one.key: f"{one.name} ({one.line})" for one in plain.regions}
 
 
-def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
-    """Where recomputations of one recorded step differ from forward, and which inputs of regions were changed in place."""
-    yield from _lines_of_step(*record(setting, checkpoint, frozenset(keys)), names, keys)
+def _of_step(
+    recording: Recording, ended_by: str, names: Mapping[Key, str], keys: Sequence[Key], *, same: str = SAME_AGAIN
+) -> Explanation:
+    """Where a recorded step's recomputations differ from forward, or which inputs of regions were changed in place.
 
-
-def _lines_of_step(recording: Recording, error: str, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
-    """Lines about a recorded step, which may have ended with an error."""
-    found = _differing(recording)
-    ended_by = f"ended by {error}"
+    ``same`` is what to say if neither is seen.
+    """
+    if found := _differing(recording):
+        return replace(_first_again(recording, names, found), ended_by=ended_by)
+    if ended_by and (reasons := (*_ended_early(recording, names), *_changed_inputs(recording, names, keys))):
+        return Explanation(reasons, ended_by=ended_by)
     is_again = any(number for _, number in {**recording.runs, **recording.finished})
-    if found:
-        yield from _first_again(recording, names, found)
-        if error:
-            yield ended_by
-        return
-    if error:
-        reasons = [*_ended_early(recording, names), *_changed_inputs(recording, names, keys)]
-        yield from [*reasons, ended_by]
-        if is_again and not reasons:
-            yield SAME_AGAIN
-        return
-    yield SAME_AGAIN if is_again else NOTHING_AGAIN
+    if ended_by:
+        return Explanation((same,) if is_again else (), ended_by=ended_by)
+    return Explanation((same if is_again else NOTHING_AGAIN,))
 
 
-def _differing(recording: Recording) -> list[tuple[Difference, Key, int]]:
+def _differing(recording: Recording) -> list[Seen]:
     """Where each recomputation first differs from forward, with its region and its number."""
     return [
         (difference, key, number)
@@ -250,23 +249,23 @@ def _differing(recording: Recording) -> list[tuple[Difference, Key, int]]:
     ]
 
 
-def _first_again(recording: Recording, names: Mapping[Key, str], found: Sequence[tuple[Difference, Key, int]]) -> Iterator[str]:
-    """Lines about the difference that came first; none if there is none."""
-    if found:
-        difference, key, number = min(found, key=lambda one: _time_of(recording, *one))
-        yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
-        yield from difference.lines
-        yield from _writers(recording, difference)
+def _first_again(recording: Recording, names: Mapping[Key, str], found: Sequence[Seen]) -> Explanation:
+    """The difference that came first; nothing if there is none."""
+    if not found:
+        return NOTHING
+    difference, key, number = min(found, key=lambda one: _time_of(recording, *one))
+    region = f"region {names.get(key, recording.names[key])}, recomputation {number}:"
+    return Explanation((region, *difference.lines, *_writers(recording, difference)), difference.remedy)
 
 
-def _difference_again(recording: Recording, key: Key, number: int) -> Difference | None:
+def _difference_again(recording: Recording, key: Key, number: int) -> OperatorDifference | None:
     """Where a recomputation first differs from forward; one that was stopped does not differ by what it had yet to run."""
     both_ended = {(key, 0), (key, number)} <= recording.finished.keys()
     runs = recording.runs
     return first_difference(runs.get((key, 0), []), runs.get((key, number), []), both_ended=both_ended)
 
 
-def _time_of(recording: Recording, difference: Difference, key: Key, number: int) -> int:
+def _time_of(recording: Recording, difference: OperatorDifference, key: Key, number: int) -> int:
     return difference.second.time if difference.second else recording.finished[key, number]
 
 
@@ -285,7 +284,7 @@ def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str
         yield f"  again at {ended.line}"
 
 
-def _writers(recording: Recording, difference: Difference) -> Iterator[str]:
+def _writers(recording: Recording, difference: OperatorDifference) -> Iterator[str]:
     """What wrote the inputs of which the recomputation reads other values."""
     if difference.first is None or difference.second is None:
         return
@@ -315,13 +314,13 @@ def _changed_inputs(recording: Recording, names: Mapping[Key, str], keys: Sequen
                 yield _told(writes)
 
 
-def explain_spread(setting: Setting) -> tuple[str, ...]:
-    """Lines that say where two plain runs first differ, and that an error ended a recorded one, if so."""
+def explain_spread(setting: Setting) -> Explanation:
+    """Where two plain runs first differ, and that an error ended a recorded one, if so."""
     first, error_of_first = record(setting, None)
-    errors = [error_of_first]
+    ended_by = [error_of_first]
     for _ in range(RECORDINGS - 1):
         other, error = record(setting, None)
-        errors.append(error)
+        ended_by.append(error)
         found = [
             (difference, key)
             for key, number in {**first.runs, **other.runs}
@@ -330,15 +329,15 @@ def explain_spread(setting: Setting) -> tuple[str, ...]:
         if found:
             difference, key = min(found, key=lambda one: min(side.time for side in (one[0].first, one[0].second) if side))
             where = f"in region {({**first.names, **other.names})[key]}" if key else "outside of regions"
-            ended = [f"  an error ended one of them: {one}" for one in (error or error_of_first,) if one]
-            return f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines), *ended
-    if failed := [one for one in errors if one]:
+            lines = f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines)
+            return Explanation(lines, difference.remedy, error or error_of_first)
+    if failed := [one for one in ended_by if one]:
         told = f"where plain runs first differ cannot be told: {len(failed)} of {RECORDINGS} that were recorded failed, "
-        return (f"{told}and were the same until then: {failed[0]}",)
-    return (f"{RECORDINGS} plain runs, recorded operator by operator, were the same",)
+        return Explanation((f"{told}and were the same until then: {failed[0]}",))
+    return Explanation((f"{RECORDINGS} plain runs, recorded operator by operator, were the same",))
 
 
-def _between(one: Sequence[Operator], other: Sequence[Operator]) -> Difference | None:
+def _between(one: Sequence[Operator], other: Sequence[Operator]) -> OperatorDifference | None:
     return first_difference(one, other, OF_PLAIN, both_ended=True)
 
 

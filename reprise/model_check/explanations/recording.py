@@ -16,18 +16,21 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from reprise import torch_private
 from reprise.model_check import errors, regions
 from reprise.model_check.comparison import digest, tensor_metadata
 from reprise.model_check.errors import BuildFails, OwnWork, PlainFails
+from reprise.model_check.reachable.walk import named
 from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 
-_LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
+_CAST = torch.ops.aten._to_copy
+_LEFT_OUT = {torch.ops.aten.detach, torch.ops.aten.alias, _CAST}
+_FROM_DATA = {torch.ops.aten.lift_fresh, torch.ops.aten.lift_fresh_copy}  # by which torch.tensor begins
 _UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                                                          "new_empty_strided")}  # fmt: skip
 # These return memory for backward that is not all written, or none without grad mode: from this place of their results on.
@@ -35,9 +38,8 @@ _WORKSPACES = {
     getattr(torch.ops.aten, name): 3
     for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn", "cudnn_batch_norm", "_batch_norm_with_update")
 }
-_CAST = torch.ops.aten._to_copy
 _SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
-_CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
+_CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.IMPLEMENTATIONS)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Operator:
     has_grad_mode: bool
     has_generator: bool  # whether it is given a torch.Generator
     is_random: bool  # whether it draws random numbers, from a generator that it is given or not
+    is_from_data: bool  # whether it makes a tensor of data of Python or numpy
     storages: tuple[StorageWeakRef | None, ...]
     made_storages: tuple[StorageWeakRef | None, ...]
     module: str
@@ -85,7 +88,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnd:
     """When an exception ended a region's run, and at which line of the user's."""
 
     time: int
@@ -111,7 +114,7 @@ class Recording(TorchDispatchMode):
     cast_from: dict[StorageWeakRef, StorageWeakRef] = field(default_factory=dict)
     unwritten: set[StorageWeakRef] = field(default_factory=set)
     finished: dict[RunOf, int] = field(default_factory=dict)
-    ended: Ended | None = None
+    ended: RunEnd | None = None
     own: OwnWork = field(default_factory=OwnWork)
     time: int = 0
 
@@ -119,8 +122,8 @@ class Recording(TorchDispatchMode):
         super().__init__()
         with self.own:
             self.modules_by_id = {id(module): name for name, module in self.model.named_modules()}
-            named = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
-            tensors = {f"{kind} {name}": one for kind, of in named for name, one in of}
+            kinds = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
+            tensors = {f"{kind} {name}": one for kind, of in kinds for name, one in of}
             self.is_lazy = any(is_lazy(one) for one in tensors.values())
             self.lazy = {name: one for name, one in tensors.items() if is_lazy(one)}
             self.origin = {found: name for name, one in tensors.items() if name not in self.lazy and (found := _storage(one))}
@@ -142,7 +145,7 @@ class Recording(TorchDispatchMode):
 
     def _begun(self, func: Any, args: Any, kwargs: Any) -> _Begun | None:
         """What an operator is about to read; None if it is left out."""
-        if str(func) in _LEFT_OUT or _is_of_checkpoint() or (self.is_lazy and _initializes_lazy_module()):
+        if func.overloadpacket in _LEFT_OUT or _is_of_checkpoint() or (self.is_lazy and _initializes_lazy_module()):
             return None
         self.time += 1
         inputs = tuple(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
@@ -169,6 +172,7 @@ class Recording(TorchDispatchMode):
                 torch.is_grad_enabled(),
                 any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs))),
                 torch.Tag.nondeterministic_seeded in func.tags,
+                func.overloadpacket in _FROM_DATA,
                 begun.storages,
                 (*map(_storage, outputs), *begun.storages),
                 self._module(),
@@ -193,8 +197,8 @@ class Recording(TorchDispatchMode):
             yield
         except BaseException as error:  # implementations end recomputations by what is no Exception, too
             with self.own:
-                line = errors.place(error).removeprefix(" at ") or one.region.line
-                self.ended = Ended(self.time, (key, one.number), line)
+                line = errors.line_of(error) or one.region.line
+                self.ended = RunEnd(self.time, (key, one.number), line)
             raise
         with self.own:
             self.finished[key, one.number] = self.time
@@ -234,7 +238,7 @@ class Recording(TorchDispatchMode):
     def _module(self) -> str:
         """The innermost module that is being called, from the frames of ``Module.__call__``."""
         for frame in regions.frames():
-            if frame.f_code is nn.Module._call_impl.__code__:
+            if frame.f_code is torch_private.code_of_module_call:
                 name = self.modules_by_id.get(id(frame.f_locals.get("self")))
                 if name is not None:
                     return name or "the model itself"
@@ -247,7 +251,7 @@ def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
 
 def _named_storages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[StorageWeakRef, str]]:
     """The storages in arguments, with the argument's name."""
-    for name, value in [*((f"argument {place}", value) for place, value in enumerate(args)), *kwargs.items()]:
+    for name, value in named(args, kwargs):
         yield from ((storage, name) for storage in _storages(tree_leaves(value)))
 
 
@@ -264,14 +268,14 @@ def _is_of_checkpoint() -> bool:
             return True
         if not path.startswith(regions.INTERNAL):
             return False
-        if frame.f_code is nn.Module._call_impl.__code__:
+        if frame.f_code is torch_private.code_of_module_call:
             return False
     return False
 
 
 def _initializes_lazy_module() -> bool:
     """Whether a lazy module initializes itself, which it does in its first forward alone."""
-    return any(frame.f_code is LazyModuleMixin._infer_parameters.__code__ for frame in regions.frames(of_region=True))
+    return any(frame.f_code is torch_private.code_of_lazy_initialization for frame in regions.frames(of_region=True))
 
 
 def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:

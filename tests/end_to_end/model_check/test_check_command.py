@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from reprise.model_check.checking import check
 from reprise.model_check.command import main
+from reprise.model_check.errors import InvalidArgument
 from tests.support.checked_models import built
 
 HERE = "tests.end_to_end.model_check.test_check"
@@ -45,6 +48,22 @@ def test_a_glob_that_matches_nothing_is_told_before_the_first_step(capsys: pytes
     first, last = capsys.readouterr().err.splitlines()
     assert first == "... build(), then plain, twice"
     assert last.startswith("reprise check: regions: 'layers.*' matches no module; its largest modules: 0 (6 parameters)")
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"regions": 3}, "regions: 3 is no glob"),
+    ({"regions": ["layers.*", None]}, "regions: None is no glob"),
+    ({"regions": [""]}, "regions: '' is no glob"),
+    ({"steps": "2"}, "steps is '2'; it must be a whole number"),
+    ({"impl": checkpoint}, "impl is <function checkpoint"),
+    ({"impl": [3]}, "impl is 3; accepted are names"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), WRONG)
+def test_an_argument_of_another_type_is_refused_before_the_model_is_built(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(told)):
+        check(lambda: pytest.fail("it was built"), **options)
 
 
 def needing(function: Any, *args: Any, need: Any) -> Any:

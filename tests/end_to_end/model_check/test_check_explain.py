@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import random
 import re
 from collections.abc import Callable
@@ -13,24 +12,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-from torch.utils.checkpoint import checkpoint
 
-from impls import Implementation
 from reprise.model_check.checking import check
-from reprise.model_check.explanations import recording
-from reprise.model_check.explanations.explain import SAME_AGAIN
-from reprise.model_check.report import Result
+from reprise.model_check.explanations.explanation import NOTHING
 from tests.support import checked_models
-from tests.support.checked_models import Block, Model, built
+from tests.support.checked_models import Block, Model, built, explained, line_of
 
 NOISE = random.Random(5)  # which no seed of the check reaches
-
-
-def explained(build: Callable[[], Any], impl: str = "torch-nonreentrant") -> Result:
-    (result,) = check(build, impl=impl, explain=True, steps=1).results
-    assert result.verdict != "agrees"
-    return result
 
 
 class Experts(nn.Module):
@@ -130,7 +118,7 @@ def lines_of(function: Callable[..., Any]) -> range:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_operator_at_which_the_recomputation_parts_is_named(fault: str) -> None:
     after, operator = FAULTS[fault]
-    lines = explained(built(after, Experts)).explanation
+    lines = explained(built(after, Experts)).explanation.lines
     assert re.fullmatch(rf"smallest set of regions that shows it: layers\.1 \({HERE}:\d+\)", lines[0])
     assert re.fullmatch(rf"region layers\.1 \({HERE}:\d+\), recomputation 1:", lines[1])
     both = r"\.linear in forward, layers\.1\.extra\.experts\.0 again"
@@ -171,24 +159,19 @@ def build_changing() -> Any:
     return model, torch.randn(4, 8)
 
 
-def line_of(text: str) -> int:
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)
-
-
 def test_who_changed_an_input_of_a_region_in_place_is_named() -> None:
-    lines = explained(build_changing).explanation
+    lines = explained(build_changing).explanation.lines
     assert "aten.add.Tensor reads another value of argument 1 of the region" in lines[2]
-    assert lines[5] == f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of('given.mul_(2)')}"
+    assert lines[5] == f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of(__file__, 'given.mul_(2)')}"
 
 
 def test_who_changed_an_input_in_place_is_named_where_the_implementation_refuses() -> None:
     result = explained(build_changing, impl="nested")
     assert result.verdict == "refuses"
     assert "region 'layers.1'" in result.error
-    changed = f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of('given.mul_(2)')}"
-    assert changed in result.explanation
-    assert result.explanation[1].startswith("argument 1 of region layers.1 (")
+    changed = f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of(__file__, 'given.mul_(2)')}"
+    assert changed in result.explanation.lines
+    assert result.explanation.lines[1].startswith("argument 1 of region layers.1 (")
 
 
 def test_an_input_that_the_region_itself_changes_is_named() -> None:
@@ -202,7 +185,7 @@ def test_an_input_that_the_region_itself_changes_is_named() -> None:
         model.layers[1].kept.append(torch.ones(8))
         return model, x
 
-    lines = explained(made).explanation
+    lines = explained(made).explanation.lines
     assert lines[2].endswith("aten.add_.Tensor reads another value of its tensor 0")
     assert lines[5].startswith("  changed in place by aten.add_.Tensor at ")
 
@@ -215,11 +198,11 @@ def unsteady(x: torch.Tensor) -> torch.Tensor:
 def test_an_operator_that_is_not_deterministic_is_named_in_its_region_and_between_plain_runs() -> None:
     report = check(built(lambda _, x: x * unsteady(x.detach())), impl="torch-nonreentrant", explain=True, steps=1)
     (result,) = report.results
-    assert report.spread_explanation[0] == "two plain runs first differ in region layers.1:"
-    assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation[1]
-    assert (result.verdict, report.passes, result.explanation) == ("diverges", False, ())
-    assert result.unlike_forward[0].startswith("region layers.1 (")
-    assert "reprise_check.unsteady.default gives another value for the same inputs" in result.unlike_forward[1]
+    assert report.spread_explanation.lines[0] == "two plain runs first differ in region layers.1:"
+    assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation.lines[1]
+    assert (result.verdict, report.passes, result.explanation) == ("diverges", False, NOTHING)
+    assert result.unlike_forward.lines[0].startswith("region layers.1 (")
+    assert "reprise_check.unsteady.default gives another value for the same inputs" in result.unlike_forward.lines[1]
     told = "plain's runs differ from each other, but here a recomputation computes other values than its own forward"
     assert f"torch-nonreentrant diverges\n  {told}" in str(report)
 
@@ -237,7 +220,7 @@ def test_another_operator_in_a_recomputation_is_not_taken_for_other_values() -> 
         return model, x + NOISE.random()
 
     (result,) = check(made, impl="torch-nonreentrant", steps=1).results
-    assert (result.verdict, result.unlike_forward) == ("cannot be told", ())
+    assert (result.verdict, result.unlike_forward) == ("cannot be told", NOTHING)
 
 
 def test_an_operator_that_is_not_deterministic_within_a_step_is_named_with_the_smallest_set_of_regions() -> None:
@@ -245,11 +228,11 @@ def test_an_operator_that_is_not_deterministic_within_a_step_is_named_with_the_s
         NOISE.seed(5)
         return built(lambda _, x: x * unsteady(x.detach()))()
 
-    lines = explained(made).explanation
+    lines = explained(made).explanation.lines
     assert re.fullmatch(rf"smallest set of regions that shows it: layers\.1 \({HERE}:\d+\)", lines[0])
     named = "reprise_check.unsteady.default gives another value for the same inputs"
     assert re.fullmatch(rf"operator \d+, in module layers\.1: {named}", lines[2])
-    place = f"{__file__}:{line_of('return built(lambda _, x: x * unsteady(x.detach()))()')}"
+    place = f"{__file__}:{line_of(__file__, 'return built(lambda _, x: x * unsteady(x.detach()))()')}"
     assert lines[3:5] == (f"  in forward at {place}", f"  again at {place}")
 
 
@@ -272,7 +255,7 @@ def test_the_smallest_set_may_have_two_regions() -> None:
         model.layers[0].after, model.layers[2].after = marks("one"), marks("other")
         return model, x
 
-    (line, *_) = explained(made).explanation
+    (line, *_) = explained(made).explanation.lines
     assert re.fullmatch(rf".*: layers\.0 \({HERE}:\d+\), layers\.2 \({HERE}:\d+\)", line)
 
 
@@ -282,169 +265,5 @@ def test_noise_outside_of_regions_is_named_there() -> None:
         return model, lambda made: made(x).sum() * NOISE.random()
 
     report = check(noisy, impl="nested", steps=1)
-    assert report.spread_explanation[0] == "two plain runs first differ outside of regions:"
-    assert "aten.mul.Tensor is called with " in report.spread_explanation[1]
-
-
-def noisy_unless_recorded(_: Any, x: torch.Tensor) -> torch.Tensor:
-    if _get_current_dispatch_mode_stack():
-        raise KeyError("not under a mode")
-    return x * NOISE.random()
-
-
-def test_plain_runs_that_fail_as_they_are_recorded_are_not_called_the_same() -> None:
-    (told,) = check(built(noisy_unless_recorded), impl="nested", steps=1).spread_explanation
-    line = noisy_unless_recorded.__code__.co_firstlineno + 2
-    assert told == (
-        "where plain runs first differ cannot be told: 8 of 8 that were recorded failed, and were the same until then: "
-        "the model fails without checkpointing, in forward of step 1 while it is measured "
-        f"at {__file__}:{line}: KeyError: 'not under a mode'"
-    )
-
-
-def test_an_error_that_ends_one_plain_run_and_not_another_is_named() -> None:
-    turns = itertools.count()
-
-    def fails_at_times(_: Any, x: torch.Tensor) -> torch.Tensor:
-        if any(isinstance(one, recording.Recording) for one in _get_current_dispatch_mode_stack()) and next(turns) % 2:
-            raise KeyError("at times")
-        return x * NOISE.random()
-
-    lines = check(built(fails_at_times), impl="nested", steps=1).spread_explanation
-    assert lines[0] == "two plain runs first differ in region layers.1:"
-    assert "aten.mul.Tensor runs in one run alone" in lines[1]
-    assert lines[-1].startswith("  an error ended one of them: ")
-    assert lines[-1].endswith("KeyError: 'at times'")
-
-
-def replaced() -> Any:
-    """A model whose loss puts another tensor in the place of one that a region reads, before backward."""
-    model: Any
-    model, x = built(lambda self, y: y * self.kept[0])()
-    model.layers[1].kept.append(torch.ones(8))
-
-    def loss(model: Any) -> torch.Tensor:
-        value = model(x).square().mean()
-        model.layers[1].kept[0] = torch.full((8,), 2.0)
-        return value
-
-    return model, loss
-
-
-def test_where_an_implementation_ends_a_recomputation_is_named_though_the_operator_never_ran() -> None:
-    result = explained(replaced, impl="nested")
-    place = f"{__file__}:{line_of('model, x = built(lambda self, y: y * self.kept[0])()')}"
-    assert result.verdict == "refuses"
-    assert re.fullmatch(
-        r"operator \d+, in module layers\.1: aten\.mul\.Tensor in forward, ended there again", result.explanation[2]
-    )
-    assert result.explanation[3:5] == (f"  in forward at {place}", f"  again at {place}")
-    assert not any("what it did in forward" in line for line in result.explanation)
-    (warned,) = result.warnings
-    assert (warned.kind, warned.places[0].partition(" (")[0]) == ("outside tensors", "layers.1.kept[0]")
-
-
-class Shortened(nn.Module):
-    """Its last operator runs in forward alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.turns = nn.Linear(8, 8), itertools.count()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.linear(x).tanh()
-        return x.exp() if next(self.turns) == 0 else x
-
-
-@pytest.mark.parametrize("impl", ["torch-reentrant", "torch-nonreentrant", "nested"])
-def test_an_operator_that_the_recomputation_lacks_at_its_end_is_named(impl: str) -> None:
-    def made() -> Any:
-        model, x = built()()
-        model.layers[1] = Shortened()
-        return model, x
-
-    lines = explained(made, impl=impl).explanation
-    assert re.fullmatch(rf"region layers\.1 \({HERE}:\d+\), recomputation 1:", lines[1])
-    assert re.fullmatch(r"operator \d+, in module layers\.1: aten\.exp\.default runs in forward alone", lines[2])
-    assert lines[3] == f"  at {__file__}:{line_of('return x.exp() if next(self.turns) == 0 else x')}"
-
-
-def test_a_parameter_that_is_cast_in_one_run_alone_is_told_as_such() -> None:
-    """The parameter itself is the same: autocast is on in forward alone."""
-
-    def cast_at_first(self: Any, x: torch.Tensor) -> torch.Tensor:
-        self.kept.append(x)
-        with torch.autocast("cpu", torch.bfloat16, enabled=len(self.kept) == 1):
-            return self.extra(x).float()
-
-    lines = explained(built(cast_at_first, lambda: nn.Linear(8, 8)), impl="torch-reentrant").explanation
-    told = r"aten\.\w+\.default reads parameter layers\.1\.extra\.\w+ in torch\.bfloat16 in forward, in torch\.float32 again"
-    assert re.fullmatch(rf"operator \d+, in module layers\.1\.extra: {told}", lines[2])
-
-
-class Adding(nn.Linear):
-    """Its last operator saves nothing, so a recomputation may be stopped before it."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x).exp() + 1
-
-
-def doubling(function: Any, *args: Any) -> Any:
-    value = checkpoint(function, *args, use_reentrant=False)
-    value.register_hook(lambda gradient: gradient * 2)
-    return value
-
-
-def test_a_recomputation_that_was_stopped_lacks_nothing() -> None:
-    def made() -> Any:
-        model, x = built()()
-        model.layers = nn.ModuleList(Adding(8, 8) for _ in range(2))
-        return model, x
-
-    own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=doubling)
-    (result,) = check(made, impl=own, explain=True, steps=1).results
-    assert result.verdict == "diverges"
-    assert result.explanation[-1] == SAME_AGAIN
-
-
-def test_a_line_of_a_region_of_pytorchs_code_alone_is_that_of_its_call() -> None:
-    def loss(model: nn.Module) -> torch.Tensor:
-        value = model(torch.ones(4, 8)).square().sum()
-        model.eval()
-        return value
-
-    def made() -> Any:
-        region = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Tanh(), nn.Linear(8, 8))
-        return nn.Sequential(nn.Linear(8, 8), region), loss
-
-    (result,) = check(made, impl="torch-nonreentrant", regions="1", explain=True, steps=1).results
-    place = f"{__file__}:{line_of('value = model(torch.ones(4, 8)).square().sum()')}"
-    assert result.verdict == "refuses"
-    assert result.explanation[1] == f"region 1 ({place}), recomputation 1:"
-    assert result.explanation[3:5] == (f"  in forward at {place}", f"  again at {place}")
-    (warned,) = result.warnings
-    assert warned.kind == "training flags"
-    assert f"1.1 ({__file__}:{line_of('model.eval()')})" in warned.places
-
-
-def test_an_error_of_the_recording_is_told_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(*_: Any) -> Any:
-        raise KeyError("our own")
-
-    monkeypatch.setattr(recording, "_storage", breaks)
-    (told,) = explained(built(dropped)).explanation
-    assert told.startswith(f"where it parts cannot be told: an error of reprise itself while measuring, at {__file__}:")
-
-
-def test_an_error_of_the_recomputation_is_explained_and_told_in_few_lines() -> None:
-    def more_is_saved(self: Any, x: torch.Tensor) -> torch.Tensor:
-        self.kept.append(x)
-        return x.sin() if len(self.kept) == 1 else x[:1].sin()
-
-    report = check(built(more_is_saved), impl="torch-nonreentrant", explain=True)
-    (result,) = report.results
-    assert (result.verdict, result.error.partition(":")[0]) == ("refuses", "CheckpointError")
-    assert "recomputation 1" in result.explanation[1]
-    told = str(report).splitlines()
-    verdict = next(place for place, line in enumerate(told) if line.startswith("torch-nonreentrant refuses"))
-    assert "smallest set" in "".join(told[verdict : verdict + 7])
+    assert report.spread_explanation.lines[0] == "two plain runs first differ outside of regions:"
+    assert "aten.mul.Tensor is called with " in report.spread_explanation.lines[1]

@@ -199,13 +199,13 @@ def test_a_model_that_asks_for_the_reentrant_checkpoint_is_told_how_to_check_tha
     report = check(lambda: (Reentrant(), torch.ones(1, 2)), impl=["nested", "torch-reentrant"], steps=1, explain=True)
     assert told not in str(report)
     assert [one.verdict for one in report.results] == ["agrees", "diverges"]
-    assert NOTHING_AGAIN in report.results[1].explanation
+    assert NOTHING_AGAIN in report.results[1].explanation.lines
 
 
 def test_an_implementation_that_recomputes_nothing_is_not_taken_for_one_without_gradients() -> None:
     (result,) = check(build, impl=own(scaled), steps=1, explain=True).results
     assert (result.verdict, result.recomputations) == ("diverges", 0)
-    assert NOTHING_AGAIN in result.explanation
+    assert NOTHING_AGAIN in result.explanation.lines
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -293,8 +293,9 @@ INVALID = [
     ([f"{HERE}:build", "--impl", "nestd"], "; did you mean 'nested'?"),
     ([f"{HERE}:build", "--impl", "own/mine.py:checkpoint"], "accepted is a module: PYTHONPATH=own --impl mine:checkpoint"),
     ([f"{HERE}:build", "--impl", "offload"], "which is no checkpoint"),
-    ([f"{HERE}:build", "--steps", "0"], "steps is 0; it must be 1 or more"),
+    ([f"{HERE}:build", "--steps", "0"], "steps is 0; it must be a whole number, 1 or more"),
     ([f"{HERE}:build", "--steps", "x"], "invalid int value: 'x'"),
+    ([f"{HERE}:build", "--regions", ""], "regions: '' is no glob of module names; accepted is text such as 'layers.*'"),
     ([f"{HERE}:build", "--device", "nowhere"], "device is 'nowhere'"),
     ([f"{HERE}:build", "--device", "meta"], "device is 'meta', whose tensors have no values to compare"),
     ([f"{HERE}:failing_in_lines"], "ValueError: one line another"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Set
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,23 +88,36 @@ def failing_otherwise_without_the_second(function: Any, *args: Any) -> Any:
 def test_an_error_is_not_taken_for_a_divergence_nor_a_divergence_for_an_error(fault: Callable[..., Any]) -> None:
     one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=fault)
     (result,) = check(build, impl=one, steps=1, explain=True).results
-    assert result.explanation[0].startswith("smallest set of regions that shows it: layers.1 (")
-    assert "," not in result.explanation[0]
+    assert result.explanation.lines[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert "," not in result.explanation.lines[0]
 
 
 def test_of_an_error_in_forward_nothing_is_said_about_recomputations() -> None:
     setting = Setting(build, steps=1)
     plain = PlainRuns.begun(setting, lambda _: None)
-    lines = explain_divergence(setting, failing_with_the_second, plain, None)
-    assert lines[1:] == ("ended by ValueError: sought",)
+    found = explain_divergence(setting, failing_with_the_second, plain, None, "builtins.ValueError")
+    assert (found.lines[1:], found.ended_by) == ((), "ValueError: sought")
 
 
 def test_an_error_of_another_type_is_not_taken_for_the_one_that_is_explained() -> None:
     setting = Setting(build, steps=1)
     plain = PlainRuns.begun(setting, lambda _: None)
-    first, *_ = explain_divergence(setting, failing_otherwise_without_the_second, plain, None, "ValueError: sought")
-    assert first.startswith("smallest set of regions that shows it: layers.1 (")
-    assert "," not in first
+    found = explain_divergence(setting, failing_otherwise_without_the_second, plain, None, "builtins.ValueError")
+    assert found.lines[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert "," not in found.lines[0]
+
+
+def test_what_is_no_exception_is_looked_for_by_its_type_too() -> None:
+    def ends(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x.detach())
+        if len(self.kept) > 1:
+            raise SystemExit(3)
+        return x
+
+    (result,) = check(built(ends), impl="torch-nonreentrant", steps=1, explain=True).results
+    assert (result.verdict, result.error, result.error_type) == ("crashes", "SystemExit: 3", "builtins.SystemExit")
+    assert result.explanation.lines[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert "," not in result.explanation.lines[0]
 
 
 def test_a_set_that_may_not_be_the_smallest_is_told_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,4 +127,4 @@ def test_a_set_that_may_not_be_the_smallest_is_told_with_its_size(monkeypatch: p
     monkeypatch.setattr(explain, "TRIES", 1)
     (result,) = check(build, impl=one, steps=1, explain=True).results
     told = "set of 2 regions that shows it, perhaps not the smallest, since no more than 1 runs are made: layers.1 ("
-    assert result.explanation[0].startswith(told)
+    assert result.explanation.lines[0].startswith(told)

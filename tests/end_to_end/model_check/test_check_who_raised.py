@@ -16,7 +16,8 @@ from impls.nested import checkpoint as nested
 from reprise.model_check.checking import check
 from reprise.model_check.errors import PlainFails, raised_by
 from reprise.model_check.regions import current_run
-from reprise.model_check.report import NOT_TOLD_APART, Result
+from reprise.model_check.report import Result
+from reprise.model_check.text.report_text import NOT_TOLD_APART
 from tests.support import checked_models
 from tests.support.checked_models import Block, built
 

@@ -74,7 +74,7 @@ def test_a_parameter_of_a_lazy_module_is_named_by_an_explanation() -> None:
         return model, x
 
     (result,) = check(changing, impl="torch-nonreentrant", steps=1, explain=True).results
-    assert any("reads another value of parameter layer.0.weight" in line for line in result.explanation)
+    assert any("reads another value of parameter layer.0.weight" in line for line in result.explanation.lines)
 
 
 @pytest.mark.parametrize("layer", [scripted, traced])

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from impls import Implementation
-from reprise.model_check import places
+from reprise.model_check import user_lines
 from reprise.model_check.checking import check
 from tests.support.checked_models import Block, built
 
@@ -212,7 +212,7 @@ def test_an_error_of_the_trace_function_ends_no_step(monkeypatch: pytest.MonkeyP
     def breaks(*_: Any) -> None:
         raise KeyError("our own")
 
-    monkeypatch.setattr(places._Trace, "_compare", breaks)
+    monkeypatch.setattr(user_lines._Trace, "_compare", breaks)
     (place,) = places_of(drawing, "nested", "Python's random numbers")
     assert place.startswith("layers.1 (")
     assert line_of(drawing) not in place

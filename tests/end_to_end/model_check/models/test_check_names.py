@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from reprise.model_check.checking import check
+from reprise.model_check.names import region_names
 from tests.support.checked_models import built
 
 
@@ -79,6 +80,15 @@ def test_segments_of_a_sequential_are_told_apart() -> None:
     assert report.regions == ("layers.0", "layers.1", "layers.2")
 
 
+def test_segments_of_a_release_with_other_variables_are_named_as_closures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_names, "_OF_SEGMENT", frozenset({"begin"}))
+    report = check(lambda: (Sequential(4), torch.randn(2, 4)), impl="nested", steps=1)
+    first = re.fullmatch(r"checkpoint_sequential\.<locals>.*forward at checkpoint\.py:\d+", report.regions[0])
+    assert first
+    assert report.regions == (first[0], f"{first[0]} (2)", f"{first[0]} (3)")
+    assert report.agrees
+
+
 def test_segments_of_functions_have_the_line_of_their_call() -> None:
     functions = torch.sin, torch.cos
     report = check(lambda: (Sequential(2, *functions), torch.randn(2, 4)), impl="nested", steps=1)
@@ -97,7 +107,7 @@ def test_which_segment_diverges_is_told() -> None:
 
     (result,) = check(made, impl="nested", steps=1, explain=True).results
     assert result.verdict == "diverges"
-    assert result.explanation[0].startswith("smallest set of regions that shows it: layers.2 (")
+    assert result.explanation.lines[0].startswith("smallest set of regions that shows it: layers.2 (")
 
 
 class Closures(nn.Module):
@@ -135,4 +145,4 @@ def test_which_closure_diverges_is_told() -> None:
         return model, torch.randn(2, 4)
 
     (result,) = check(made, impl="nested", steps=1, explain=True).results
-    assert re.match(r"smallest set of regions that shows it: Closures\S+<lambda> at \S+ \(2\) \(", result.explanation[0])
+    assert re.match(r"smallest set of regions that shows it: Closures\S+<lambda> at \S+ \(2\) \(", result.explanation.lines[0])

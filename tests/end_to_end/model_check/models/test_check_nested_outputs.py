@@ -39,7 +39,7 @@ def test_outputs_inside_a_tuple_that_lose_their_gradient_are_warned_of() -> None
 
 def test_an_operator_that_grad_mode_changes_is_told_with_the_mode() -> None:
     """PyTorch's LSTM on the CPU takes another kernel without grad mode."""
-    differing = [line for line in result_of("torch-reentrant").explanation if "gives another value" in line]
+    differing = [line for line in result_of("torch-reentrant").explanation.lines if "gives another value" in line]
     assert [line.partition(", without ")[2] for line in differing] == ["grad mode in forward and with grad mode again"]
 
 

@@ -88,6 +88,6 @@ def test_an_error_that_the_verdict_has_is_not_told_again_and_its_explanation_is_
     report = check(built(shortens), impl=["torch-nonreentrant", "nested"], steps=1, explain=True)
     text = str(report)
     assert [one.verdict for one in report.results] == ["refuses", "refuses"]
-    assert all(one.explanation[-1] == f"ended by {one.error.splitlines()[0]}" for one in report.results)
+    assert all(one.explanation.ended_by == one.error.splitlines()[0] for one in report.results)
     assert "ended by" not in text
     assert text.count("smallest set of regions that shows it") == text.count("aten.slice.Tensor is called with") == 1

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from reprise.model_check.checking import check
+from reprise.model_check.explanations.explanation import NOTHING
 from reprise.model_check.plain_runs import UNDECIDED
 from reprise.model_check.report import Result
 from tests.support.checked_models import Block, Model, built
@@ -67,7 +68,7 @@ HARMLESS = [logs_a_number, logs_a_tensor, rounds_it_off]
 @pytest.mark.parametrize("harmless", [*HARMLESS, has_another_loss])
 def test_a_value_that_backward_does_not_read_is_no_fault(harmless: Block, impl: str) -> None:
     found = result(harmless, impl)
-    assert (found.verdict, found.unlike_forward) == (UNDECIDED, ())
+    assert (found.verdict, found.unlike_forward) == (UNDECIDED, NOTHING)
 
 
 class Last(nn.Module):
@@ -90,7 +91,7 @@ def test_noise_in_a_result_that_forward_keeps_is_no_fault(impl: str) -> None:
         return model, torch.randn(4, 8)
 
     (found,) = check(made, impl=impl, steps=1).results
-    assert (found.verdict, found.unlike_forward) == (UNDECIDED, ())
+    assert (found.verdict, found.unlike_forward) == (UNDECIDED, NOTHING)
 
 
 def multiplies(_: Any, x: torch.Tensor) -> torch.Tensor:
@@ -133,7 +134,7 @@ FAULTS = [multiplies, adds, casts, views, writes_in_place, by_way_of_a_number, i
 def test_a_value_that_backward_reads_is_a_fault(fault: Block, impl: str) -> None:
     found = result(fault, impl)
     assert found.verdict == "diverges"
-    line = found.unlike_forward[1]
+    line = found.unlike_forward.lines[1]
     by_number = fault is by_way_of_a_number
     assert ("aten.mul.Tensor is called with" if by_number else "reprise_check.drifting.default gives another value") in line
 
@@ -146,8 +147,8 @@ def test_a_fault_behind_a_harmless_difference_is_named(harmless: Block) -> None:
 
     found = result(both)
     assert found.verdict == "diverges"
-    assert "reprise_check.drifting.default gives another value" in found.unlike_forward[1]
-    assert found.unlike_forward[2] == f"  in forward at {__file__}:{both.__code__.co_firstlineno + 2}"
+    assert "reprise_check.drifting.default gives another value" in found.unlike_forward.lines[1]
+    assert found.unlike_forward.lines[2] == f"  in forward at {__file__}:{both.__code__.co_firstlineno + 2}"
 
 
 def large(after: Block) -> Callable[[], Any]:
@@ -175,7 +176,7 @@ def test_a_fault_of_regions_that_are_chosen_for_a_budget_is_found() -> None:
     (found,) = report.results
     assert found.choice is not None
     assert found.choice.verdict == "diverges"
-    assert "reprise_check.drifting.default gives another value" in found.choice.unlike_forward[1]
+    assert "reprise_check.drifting.default gives another value" in found.choice.unlike_forward.lines[1]
     assert str(report).count("here a recomputation computes other values than its own forward") == 2
 
 
@@ -183,7 +184,7 @@ def test_what_backward_does_not_read_is_no_fault_of_chosen_regions() -> None:
     pytest.importorskip("scipy")
     (found,) = check(large(logs_a_tensor), impl="nested", budget="80%", steps=1).results
     assert found.choice is not None
-    assert (found.choice.verdict, found.choice.unlike_forward) == (UNDECIDED, ())
+    assert (found.choice.verdict, found.choice.unlike_forward) == (UNDECIDED, NOTHING)
 
 
 def test_the_page_says_what_is_compared() -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +22,7 @@ from torch import nn
 from reprise.model_check import regions
 from reprise.model_check.errors import BuildFails
 from reprise.model_check.metering import Observations, hash_of_numpy_state
-from reprise.model_check.process_state import finish
+from reprise.model_check.process_state import PutBack
 from reprise.model_check.reachable.snapshots import digest_of_generator, reached
 from reprise.model_check.reachable.walk import Known
 from reprise.model_check.regions import Key, RegionRun, current_run
@@ -76,15 +75,11 @@ class _Trace:
         self.has_failed = False
         self.is_users: dict[str, bool] = {}  # by path
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Trace what runs inside, on this thread."""
+    def running(self) -> PutBack:
+        """Trace from now on, on this thread, until the end of the context."""
         self._look()
-        try:
-            sys.settrace(self)
-            yield
-        finally:
-            finish(lambda: sys.settrace(None))
+        sys.settrace(self)
+        return PutBack(lambda: sys.settrace(None))
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         """Compare what is warned of with what it was at the line before; what a trace function raises would end the step."""
