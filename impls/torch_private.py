@@ -205,6 +205,7 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "_raw_saved_tensors": "what a custom Function's node has saved, without unpacking it",
         "_saved_running_mean": "tells a node of batch norm from others",
         "_saved_training": "whether a node of batch norm is one of training, which does not read the statistics",
+        "_saved_train": "the same, of a node of the second order",
         # of tensors, how the names begin of what torch.compile notes on them
         "_dynamo": "a change of these attributes is none of the program's",
         # of operators

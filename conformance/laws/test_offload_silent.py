@@ -156,6 +156,15 @@ def test_a_slice_differentiates_by_its_input(case: Case) -> None:
     equals_plain(case)
 
 
+@for_readers("adversarial", "wrong gradient", "gradient penalty, autograd.grad, shared module, reference")
+@offload_law(
+    written(gradients.through_a_later_module, changes=st.booleans(), checkpoint=st.booleans(), away=HERE), devices=["cpu"]
+)
+def test_a_module_uses_a_later_one_of_its_slice(case: Case) -> None:
+    """A module that uses a later one of its slice, or changes its buffer, before a backward in forward, is plain's."""
+    equals_plain(case)
+
+
 @for_readers("advanced", "wrong state", "gradient penalty, autograd.grad, exception, retry")
 @offload_law(written(gradients.asked_for_before_an_error, fails=st.booleans(), away=HERE, **CUT), devices=["cpu"])
 def test_modules_behind_one_that_differentiates_run_once_in_forward(case: Case) -> None:

@@ -19,24 +19,22 @@ Tensors = dict[str, torch.Tensor]
 def execute(use: SliceUse, chain: Chain, given: Tensors, start: Start, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a slice on these parameters and buffers; ``given`` then has what modules have under each name, also after an error.
 
-    ``start`` has those that began with another value than they have at the end of the slice's run. The ``chain`` may be the
-    first modules of the slice alone.
+    ``start`` has those that began with another value than they have at the end of the slice's run.
     """
     with use.residence.exclusive(), SliceHooks(use, given, start, pristine=use.recomputed):
-        places = {place: name for place, name in use.places.items() if place.partition(".")[0] in chain._modules}
-        put = {place: given[name] for place, name in places.items()}
+        put = {place: given[name] for place, name in use.places.items()}
         recurrent = [(module, dict(vars(module))) for module in chain.modules() if isinstance(module, nn.RNNBase)]
         try:
             value = _call_on(put, chain, args, kwargs)
         except BaseException as error:
             with told_beside(error):
-                _collect(given, put, places)
+                _collect(given, put, use.places)
             raise
         finally:
             for module, attributes in recurrent:
                 for name in ("_flat_weights", "_flat_weight_refs"):
                     vars(module)[name] = attributes[name]  # or it would keep the copies, which it has in lists of its own
-        _collect(given, put, places)
+        _collect(given, put, use.places)
         return value
 
 

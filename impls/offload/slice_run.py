@@ -215,7 +215,7 @@ class _Region:
             # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
             writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__)) if self.memory.in_use else nullcontext()
             # For a backward inside forward no further than that has come: others have no business yet to change or raise.
-            chain = self.chain if self.thread is None else self.chain.as_far_as_it_is()
+            chain = self.chain.again(as_far_as_it_is=self.thread is not None)
             with self.use.residence.exclusive(), in_modes(self.modes, self.chain), writes:
                 return execute(self.use, chain, given, self.start, args, kwargs)
         finally:

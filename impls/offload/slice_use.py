@@ -196,5 +196,9 @@ Below = tuple[SliceUse, tuple[Any, ...]]
 
 
 def _ignores_statistics(node: Any) -> bool:
-    """Whether this is the node of batch norm in training, which saves running statistics and does not look at them."""
-    return hasattr(type(node), "_saved_running_mean") and bool(node._saved_training)
+    """Whether this is a node of batch norm in training, which saves running statistics and does not look at them.
+
+    One of the second order has another name for whether it is; cuDNN's is always of training, and does not say.
+    """
+    said = [getattr(node, name) for name in ("_saved_training", "_saved_train") if hasattr(type(node), name)]
+    return hasattr(type(node), "_saved_running_mean") and all(said)

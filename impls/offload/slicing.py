@@ -12,15 +12,19 @@ from torch.nn.parameter import is_lazy
 
 
 class Chain(nn.Module):
-    """Consecutive modules under the names that they have in the model; the first gets all arguments, the others one value."""
+    """Consecutive modules under the names that they have in the model; the first gets all arguments, the others one value.
 
-    def __init__(self, modules: dict[str, nn.Module]) -> None:
+    Forward runs the first ``count`` of them, and ``under_way`` is the place of the one that it is in.
+    """
+
+    def __init__(self, modules: dict[str, nn.Module], count: int | None = None) -> None:
         super().__init__()
         self._modules.update(modules)
+        self.count = len(modules) if count is None else count
         self.under_way = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        first, *others = self._modules.values()
+        first, *others = list(self._modules.values())[: self.count]
         assert first is not None
         self.under_way = 0
         value = first(*args, **kwargs)
@@ -29,9 +33,12 @@ class Chain(nn.Module):
             value = module(value)
         return value
 
-    def as_far_as_it_is(self) -> Chain:
-        """The modules up to the one that forward is in, that one included."""
-        return Chain(dict(list(self._modules.items())[: self.under_way + 1]))  # type: ignore[arg-type]
+    def again(self, *, as_far_as_it_is: bool) -> Chain:
+        """Another run of the same modules: of all, or up to the one that forward is in, that one included.
+
+        It has them all, since one that runs may use a later one that it has a reference to.
+        """
+        return Chain(dict(self._modules), self.under_way + 1 if as_far_as_it_is else None)  # type: ignore[arg-type]
 
     __call__ = forward  # the model has no such module: hooks that are registered for all modules are not to see it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import namedtuple
 from typing import Any
@@ -126,3 +127,25 @@ def test_batch_norm_is_warned_of_where_it_sees_parts(options: dict[str, bool]) -
         warnings.simplefilter("error" if not options else "ignore")
         model.eval()(torch.randn(6, 2))
         OffloadModel(layers, "cpu", num_slices=2).train()(torch.randn(6, 2))
+
+
+def test_a_gradient_in_forward_may_go_through_batch_norm() -> None:
+    class Penalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm = nn.Linear(2, 2), nn.BatchNorm1d(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.norm(self.linear(x)).tanh()
+            (grad,) = torch.autograd.grad(y.square().sum(), self.linear.weight, create_graph=True)
+            return y + x @ grad
+
+    plain = Penalized().double()
+    model = OffloadModel([copy.deepcopy(plain)], "cpu", num_slices=1, checkpoint_activation=True, num_microbatches=2)
+    x = torch.randn(6, 2, dtype=torch.float64)
+    torch.cat([plain(part) for part in x.chunk(2)]).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of statistics of each microbatch
+        model(x).sum().backward()
+    for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad)

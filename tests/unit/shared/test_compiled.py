@@ -339,7 +339,7 @@ def _with_a_decorated_forward(checkpoint: Checkpoint) -> torch.nn.Module:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(3))
 
-        @checkpoint(determinism_check="none")
+        @checkpoint(determinism_check="none")  # type: ignore[untyped-decorator]
         def forward(self, h: Tensor) -> Tensor:
             return (h * self.weight).sin()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from copy import copy as shallow_copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,7 +141,22 @@ def looks_at_versions_of_their_own_alone(copy: Copy) -> None:
 @mutant("offload.slicing", "offload-models", "modules_behind_one_that_differentiates_run_once_in_forward")
 def runs_ahead_of_forward(copy: Copy) -> None:
     """A backward inside forward runs the whole slice again, modules that forward has not come to included."""
-    copy.replace("offload.slicing", "Chain.as_far_as_it_is", lambda self: self)
+    copy.call_instead("offload.slicing", "Chain.again", lambda there, self, as_far_as_it_is: there(self, as_far_as_it_is=False))
+
+
+@mutant("offload.slicing", "offload-models", "a_module_uses_a_later_one_of_its_slice")
+def leaves_out_what_it_does_not_run(copy: Copy) -> None:
+    """Modules that do not run again keep what forward gave them, also for others that use them."""
+
+    def some(there: Any, self: Any, as_far_as_it_is: bool) -> Any:
+        made = there(self, as_far_as_it_is=as_far_as_it_is)
+        for name in [*made._modules][made.count :]:
+            module = made._modules[name]
+            made._modules[name] = shell = shallow_copy(module)
+            shell._parameters, shell._buffers = dict(module._parameters), dict(module._buffers)
+        return made
+
+    copy.call_instead("offload.slicing", "Chain.again", some)
 
 
 @mutant("offload.boundary", "offload-models", "a_slice_differentiates_by_its_input", profile="default")

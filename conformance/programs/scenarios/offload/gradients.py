@@ -159,3 +159,31 @@ def asked_for_before_an_error(OffloadModel, note, device, place, *, fails, slice
     note("buffers", here(model.buffers()))
     y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def through_a_later_module(OffloadModel, note, device, place, *, changes, checkpoint):  # noqa: N803
+    class Scaling(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.register_buffer("scale", torch.ones(()))
+
+        def forward(self, x):
+            return super().forward(x) * self.scale
+
+    class Ahead(torch.nn.Module):
+        def forward(self, x):
+            if changes:
+                later[0].scale.add_(1)
+            x = x * later[0].weight
+            (grad,) = torch.autograd.grad(x.sum(), later[0].weight, create_graph=True)
+            return x + grad
+
+    later = [Scaling()]
+    model = OffloadModel([Ahead(), *later], place, num_slices=1, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(2, 2, device=place))
+    note("forward", here([y]))
+    note("buffers", here(model.buffers()))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+    note("buffers after backward", here(model.buffers()))
