@@ -142,7 +142,7 @@ def overhead(
     write: Flag = False,
     check: Flag = False,
 ) -> int:
-    """Measure what nested and native add to the work that any checkpoint repeats.
+    """Measure what nested and native add to the work they repeat.
 
     Compares with what PyTorch's checkpoint adds. The status is 1 if one of them misses a limit.
 
