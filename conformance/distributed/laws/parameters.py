@@ -217,7 +217,7 @@ def test_fsdp_with_a_selective_policy(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
-@ranked_law(named(policies.several_units, SUMS, **_UNITS), needs=["context-fn"], effort=0.5, context_fn=policies.everything)
+@ranked_law(named(policies.several_units, SUMS, **_UNITS), needs=["context-fn"], context_fn=policies.everything)
 def test_several_fsdp_units_under_a_region_whose_policy_keeps_all(case: RankedCase) -> None:
     """A policy may keep all of a region around several units, what these gather included: each rank has plain's shards."""
     case.equals_plain()
