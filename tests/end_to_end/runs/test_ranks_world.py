@@ -253,9 +253,8 @@ def ports(pids: list[int]) -> set[int]:
     there, found = listening(), set[int]()
     for path in (path for pid in pids for path in Path(f"/proc/{pid}/fd").glob("*")):
         with suppress(OSError):  # it was closed meanwhile
-            found |= {
-                there[number] for number in [str(path.readlink()).removeprefix("socket:[").rstrip("]")] if number in there
-            }
+            number = str(path.readlink()).removeprefix("socket:[").rstrip("]")
+            found |= {there[number]} if number in there else set()
     return found
 
 
