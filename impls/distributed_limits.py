@@ -84,6 +84,15 @@ LEFT_UNSHARDED = known(
     "fsdp_with_several_forwards_before_a_backward",
 )
 
+# Of a node of its own, for the same reason.
+REDUCED_ONCE = known(
+    "diverges",
+    "of a unit that a forward calls twice, each time in a region, only the call that backward comes to first has its gradients "
+    "reduced; those of the other one are lost, in silence",
+    "seen here, torch 2.13",
+    "fsdp_with_shared_weights",
+)
+
 # Of PyTorch's checkpoints: no generator but the device's own is restored.
 OWN_GENERATOR = known(
     "diverges",
@@ -215,7 +224,7 @@ DEEPSPEED_NO_GRAD = known(
 NESTED = {**RUN_TWICE, **MIXED_UP, **KEEPS_WHAT_IS_FREED}
 TORCH = {**NESTED, **OWN_GENERATOR}
 REMAT = {**REMAT_GATHERS_AGAIN, **REMAT_DRAWS_ANEW, **REMAT_FREES, **REMAT_ONE_NODE}
-OWN_NODE = {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED}
+OWN_NODE = {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **LEFT_UNSHARDED, **REDUCED_ONCE}
 # Under this law FairScale refuses, which is what is expected of it.
 FAIRSCALE = {law: limit for law, limit in OWN_NODE.items() if law != "pipelines_train_as_one_rank_does"}
 LIMITS: Mapping[str, Mapping[str, Known]] = MappingProxyType(

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 from conformance.distributed.answer import Answer, Place, Region, Task, Unjudged, WorldEnded
-from conformance.judging.causes import Cause
+from conformance.judging.causes import Cause, noted
 from conformance.judging.judge import Case, Observation, Outcome
 from conformance.judging.verdicts import (
     NOTHING_RECOMPUTED,
@@ -24,6 +24,7 @@ from conformance.judging.verdicts import (
     Verdict,
     difference,
 )
+from conformance.programs.notes import read
 from conformance.programs.sums import Comparable, Order, Sums
 from impls import Implementation
 
@@ -156,7 +157,7 @@ class RankedCase:
         case = self.ranks[rank]
         for label, value in case.answer.observation.notes.items():
             if found := difference(case.plain.notes.get(label), value, label, terms=case.terms, scale=case.scale):
-                raise Diverges(f"rank {rank}: {found.told()}", Measured("values"))
+                raise Diverges(f"rank {rank}: {found.told()}", Measured("values"), noted(read(label), found))
 
     def equals_plain_or_refuses(self) -> bool:
         """True if the run equals plain's, False if it is refused."""

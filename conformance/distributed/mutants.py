@@ -14,22 +14,24 @@ import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.tensor import DTensor, Replicate
 
+from conformance.distributed.case import COUNTED, HANGS, KEPT
 from conformance.distributed.law import FAMILY, LAWS, all_laws
+from conformance.distributed.laws.ranks import SWALLOWED
+from conformance.judging import causes
+from conformance.judging.causes import Cause, Difference
 from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import Copy, Mutant
+from conformance.programs.notes import read
 
 Function = Callable[..., Any]
-# Laws that no fault of ours can break, each with its reason.
-UNBREAKABLE: Mapping[str, str] = MappingProxyType(
+# Laws that nested is declared not to keep, so that no fault of ours changes the verdict: what they must catch is nested itself,
+# and what they must not is nested with its regions' functions run once, ``recomputes_nothing``.
+BROKEN_BY_NESTED = frozenset(
     {
-        "statistics_over_ranks_are_updated_once": "nested is declared to diverge here, so no fault changes the verdict",
-        "regions_that_ranks_recompute_in_another_order": "nested is declared to diverge here, so no fault changes the verdict",
-        "several_fsdp_units_under_a_region_whose_policy_keeps_all": (
-            "nested is declared to diverge here, so no fault changes the verdict"
-        ),
-        "regions_of_other_kinds_that_ranks_recompute_in_another_order": (
-            "nested is declared to hang here, so no fault changes the verdict"
-        ),
+        "statistics_over_ranks_are_updated_once",
+        "regions_that_ranks_recompute_in_another_order",
+        "several_fsdp_units_under_a_region_whose_policy_keeps_all",
+        "regions_of_other_kinds_that_ranks_recompute_in_another_order",
     }
 )
 _kept: list[Any] = []  # what a fault holds on to
@@ -93,7 +95,7 @@ def skips_a_collective_in_recomputation(copy: Copy) -> None:
     _again(copy, run)
 
 
-@_fault("nested.api", "recomputations_repeat_forwards_collectives_once")
+@_fault("nested.api", "each_region_repeats_its_own_collectives")
 def gathers_again(copy: Copy) -> None:
     """Before a recomputation ranks gather once more."""
 
@@ -267,11 +269,21 @@ def knows_no_group_on_one_rank(copy: Copy) -> None:
     copy.call_instead("nested.region", "current_graph_exec_group", lambda there: None if dist.get_rank() == 1 else there())
 
 
+@_fault("nested.api", "recomputations_repeat_forwards_collectives_once")
+def recomputes_nothing(copy: Copy) -> None:
+    """A region keeps what its function saves, as plain ones do, and leaves its policy out."""
+
+    def run(_: Function, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], *__: Any, **___: Any) -> Any:
+        return function(*args, **kwargs)
+
+    copy.call_instead("nested.api", "_run", run)
+
+
 SPECIAL: Mapping[str, str] = MappingProxyType(
     {
         "collectives_inside_regions": "skips_a_collective_in_recomputation",
         "regions_that_all_ranks_recompute_in_one_order": "skips_a_collective_in_recomputation",
-        "recomputations_repeat_forwards_collectives_once": "gathers_again",
+        "recomputations_repeat_forwards_collectives_once": "recomputes_nothing",
         "each_region_repeats_its_own_collectives": "gathers_again",
         "ddp_reduces_as_often_as_plain": "gathers_again",
         "fsdp_units_under_a_region_gather_as_often_as_plain": "gathers_again",
@@ -312,19 +324,42 @@ VERDICTS: Mapping[str, Verdict] = MappingProxyType(
     }
 )
 
-# What tells that it is a law's own property by which its mutant is caught: a part of the verdict's detail.
-TOLD: Mapping[str, str] = MappingProxyType(
+
+def _noted(label: str, what: str = "values") -> Cause:
+    """The cause for a note that is not plain's."""
+    return causes.noted(read(label), Difference(label, what, None, None))
+
+
+# What is observed of a mutant, or under a law, if that is not a wrong gradient; None if a refusal says it in its own words.
+CAUSES: Mapping[str, Cause | None] = MappingProxyType(
     {
-        "an_error_leaves_as_much_sharded_as_plain": "sharded 0",
-        "fsdp_with_explicit_prefetch": "here None",  # what is unsharded has no gradient
-        "regions_that_are_given_dtensors": "layout of the gradients",
+        "gathers_again": COUNTED,
+        "recomputes_nothing": COUNTED,
+        "recomputes_twice_on_one_rank": causes.MEASURED["calls"],
+        "knows_no_group_on_one_rank": causes.MEASURED["calls"],
+        "keeps_what_one_rank_recomputes": KEPT,
+        "keeps_an_error_of_one_rank": KEPT,
+        "stops_early_on_one_rank_only": HANGS,
+        "swallows_an_error_on_one_rank": SWALLOWED,
+        "leaves_a_unit_unsharded": _noted("sharded 0"),
+        "fsdp_with_explicit_prefetch": _noted("gradients 0", "missing"),  # what is unsharded has none
+        "changes_what_is_frozen": _noted("forward 1 0"),  # which it computes with
+        "lays_gradients_out_otherwise": _noted("layout of the gradients"),
+        "is_wrong_after_a_backward_that_failed": _noted("parameters 2"),
+        "refuses_a_leaf_for_what_a_node_passed_on": None,
+        "does_not_cast_in_recomputation": None,
     }
 )
 
 
 def catches(law: str) -> str:
-    """The name, in this module, of the mutant that a law must catch; "" if none can break it."""
-    return "" if law in UNBREAKABLE else SPECIAL.get(law, "recomputes_other_inputs_on_one_rank")
+    """The name, in this module, of the mutant that a law must catch; "" if that is nested itself."""
+    return "" if law in BROKEN_BY_NESTED else SPECIAL.get(law, "recomputes_other_inputs_on_one_rank")
+
+
+def cause(law: str) -> Cause | None:
+    """What a law observes of its mutant; None if a refusal says it in words of its own."""
+    return CAUSES.get(law, CAUSES.get(catches(law), _noted("gradients")))
 
 
 def verdict(law: str) -> Verdict:
@@ -335,4 +370,4 @@ def verdict(law: str) -> Verdict:
 def names() -> list[str]:
     """The laws that must catch a mutant."""
     all_laws()
-    return [law for law in LAWS if law not in UNBREAKABLE]
+    return [law for law in LAWS if law not in BROKEN_BY_NESTED]

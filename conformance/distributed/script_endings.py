@@ -1,13 +1,13 @@
 """How scripts for ranks end: functions whose bodies come after the program, one for each thing that a law measures.
 
-Each rank that ``torchrun`` starts runs one, and ends with status 1 if it sees the fault; torchrun then fails, too.
+Each rank that ``torchrun`` starts runs one, and ends with status 1 if it sees the fault; torchrun then fails, too. A rank ends
+at once: while there are groups, Python's own end aborts now and then ("terminate called without an active exception").
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ def values(run: Run, plain: Any, judged: Any, name: str, tolerance: float) -> No
     for label in wrong:
         print(f"rank {dist.get_rank()}, {label}: plain {seen[0][label]}, {name} {seen[1].get(label)}", flush=True)
     dist.barrier()
-    sys.exit(len(wrong) > 0)
+    os._exit(len(wrong) > 0)
 
 
 def same(run: Run, judged: Any, label: str) -> None:
@@ -44,7 +44,7 @@ def same(run: Run, judged: Any, label: str) -> None:
     all_of_them: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_of_them, notes[label])
     print(f"rank {dist.get_rank()}, {label}: {notes[label]}", flush=True)
-    sys.exit(differ(all_of_them[0], notes[label], 0.0))
+    os._exit(differ(all_of_them[0], notes[label], 0.0))
 
 
 def expected(run: Run, judged: Any, tolerance: float) -> None:
@@ -56,7 +56,7 @@ def expected(run: Run, judged: Any, tolerance: float) -> None:
     for label in wrong:
         print(f"rank {dist.get_rank()}, {label}: expected {due[label]}, seen {notes.get(f'seen {label}')}", flush=True)
     dist.barrier()
-    sys.exit(len(wrong) > 0)
+    os._exit(len(wrong) > 0)
 
 
 def counts(run: Run, judged: Any, due: dict[str, int]) -> None:
@@ -75,7 +75,7 @@ def counts(run: Run, judged: Any, due: dict[str, int]) -> None:
     all_of_them: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_of_them, issued)
     print(f"rank {dist.get_rank()} issues {dict(Counter(issued))}; due: {due or all_of_them[0]}", flush=True)
-    sys.exit(Counter(issued) != due if due else issued != all_of_them[0])
+    os._exit(Counter(issued) != due if due else issued != all_of_them[0])
 
 
 def recomputed(run: Run, judged: Any, due: dict[str, int]) -> None:
@@ -102,7 +102,7 @@ def recomputed(run: Run, judged: Any, due: dict[str, int]) -> None:
     with Watch():
         run(region, lambda label, value=None: None, "cpu")
     print(f"rank {dist.get_rank()} issues {dict(Counter(issued))} in recomputations; due: {due}", flush=True)
-    sys.exit(Counter(issued) != due)
+    os._exit(Counter(issued) != due)
 
 
 def calls(run: Run, judged: Any, due: int) -> None:
@@ -118,7 +118,7 @@ def calls(run: Run, judged: Any, due: int) -> None:
 
     run(counted, lambda label, value=None: None, "cpu")
     print(f"rank {dist.get_rank()}: {len(called)} calls; due: {due}", flush=True)
-    sys.exit(len(called) != due)
+    os._exit(len(called) != due)
 
 
 def raises(run: Run, judged: Any, rank: int) -> None:

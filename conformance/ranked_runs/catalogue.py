@@ -15,6 +15,7 @@ from impls.distributed_limits import LIMITS as DECLARED
 SECTION = Section("distributed-laws", Path("docs/distributed-laws.md"))
 LAWS = ("law", "what it states", "ranks", "tier", "if broken", "mutant")
 LIMITS = ("implementations", "laws", "verdict", "why", "source")
+NESTED = "nested itself, which is declared not to keep it; `recomputes-nothing` does"  # where a law catches no mutant
 DEFAULT = 2  # ranks of a law that does not ask for more
 
 
@@ -41,7 +42,7 @@ def write(root: Path) -> None:
 def _law(law: RankedLaw) -> list[str]:
     found, caught = for_readers.of_law(law.name), mutants.catches(law.name)
     tier, broken = ("", "") if found is None else (found.tier, found.consequence)
-    mutant = caught.replace("_", "-") or f"none: {mutants.UNBREAKABLE[law.name]}"
+    mutant = caught.replace("_", "-") or NESTED
     return [f"`{law.name}`", law.statement, str(max(DEFAULT, law.ranks)), tier, broken, mutant]
 
 

@@ -37,7 +37,8 @@ TOPICS = (
         "distributed run the wrapper itself on several ranks, with the checkpoints that are built in. There legacy, reentrant "
         "and torch-reentrant are wrong or raise if regions share a parameter (“Expected to mark a variable ready only once”), "
         "if several forwards come before a backward, or with find_unused_parameters=True; nested and torch-nonreentrant keep "
-        "all of these laws. Statistics that a region averages over ranks are updated twice by every checkpoint.",
+        "all of these laws. Under FSDP2 the same three lose gradients without an error if a forward calls a module twice, "
+        "with a region around each call. Statistics that a region averages over ranks are updated twice by every checkpoint.",
     ),
     Topic(
         "BatchNorm",

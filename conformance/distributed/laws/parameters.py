@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
-from conformance.distributed.programs import policies, units
+from conformance.distributed.programs import experts, policies, units
 from conformance.programs.scenarios.parallel import exchanged, partitioned, replicated, sharded
 from conformance.programs.strategies import named
 from conformance.programs.sums import Order, Sums
@@ -167,6 +167,17 @@ def test_fsdp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
     case.same_on_all_ranks("whole parameters")
 
 
+_TIED = {"way": st.sampled_from(("calls", "layers")), "outside": st.booleans(), "reshard": st.booleans(), "steps": st.just(2)}
+
+
+@for_readers("everyday", "wrong gradient", "FSDP2, tied weights, weight sharing, embedding and head")
+@ranked_law(named(units.tied, SUMS, **_TIED), ranks=TWO)
+def test_fsdp_with_shared_weights(case: RankedCase) -> None:
+    """Units whose weights a forward uses twice, by another call or in another layer, have plain's shards after some steps."""
+    case.equals_plain()
+    case.same_on_all_ranks("whole parameters")
+
+
 @for_readers("everyday", "wrong gradient", "FSDP2, mixed precision, bfloat16, MixedPrecisionPolicy")
 @ranked_law(
     lambda claims: (
@@ -217,7 +228,7 @@ def test_fsdp_with_a_selective_policy(case: RankedCase) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "FSDP2, selective checkpointing, SAC, policy, not found in storage")
-@ranked_law(named(policies.several_units, SUMS, **_UNITS), needs=["context-fn"], effort=0.5, context_fn=policies.everything)
+@ranked_law(named(policies.several_units, SUMS, **_UNITS), needs=["context-fn"], context_fn=policies.everything)
 def test_several_fsdp_units_under_a_region_whose_policy_keeps_all(case: RankedCase) -> None:
     """A policy may keep all of a region around several units, what these gather included: each rank has plain's shards."""
     case.equals_plain()
@@ -289,6 +300,17 @@ INSIDE = {"kinds": _KINDS, "regions": st.integers(1, 2), "nested": st.booleans()
 def test_collectives_inside_regions(case: RankedCase) -> None:
     """Sums, gathers and exchanges over ranks inside of regions give plain's values and gradients."""
     case.equals_plain()
+
+
+_ROUTED = {"regions": st.integers(1, 2), "tokens": st.integers(3, 6), "steps": st.integers(2, 3)}
+
+
+@for_readers("advanced", "wrong gradient", "expert parallelism, MoE, all-to-all, router, uneven splits")
+@ranked_law(named(experts.routed, SUMS, **_ROUTED), ranks=TWO)
+def test_expert_parallel_regions(case: RankedCase) -> None:
+    """Regions that send tokens to the experts of other ranks, to some more than to others, train as plain ones do."""
+    case.equals_plain()
+    case.same_on_all_ranks("routers")
 
 
 @for_readers("advanced", "wrong state", "SyncBatchNorm, router statistics, load balancing, counted twice")

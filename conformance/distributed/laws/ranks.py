@@ -8,11 +8,15 @@ from conformance.distributed.case import RankedCase, on_rank, unmeasured
 from conformance.distributed.law import ranked_law
 from conformance.distributed.laws.parameters import SUMS, TWO
 from conformance.distributed.programs import recovery, units
+from conformance.judging.causes import Cause
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.programs.scenarios.parallel import faulty, partitioned
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
 
+SWALLOWED = Cause("the error of a region is not raised on its rank")
+WENT_ON = Cause("a rank goes on without one that raised")
+TOO_EARLY = Cause("a rank raises before it has done what plain does")
 _REGIONS = st.integers(1, 3)
 _DRAWS = {"probability": st.sampled_from((0.25, 0.5)), "regions": _REGIONS, "passes": st.integers(1, 2)}
 
@@ -72,9 +76,9 @@ def test_an_error_on_one_rank_is_raised_there(case: RankedCase) -> None:
     raised = {one: case.ranks[one].answer.observation.error for one in range(case.size)}
     if not isinstance(raised[on], ArithmeticError):
         due = Measured("raises", (("rank", on),))
-        raise Diverges(f"rank {on} is to raise the error of its region; raised is {raised}", due)
+        raise Diverges(f"rank {on} is to raise the error of its region; raised is {raised}", due, SWALLOWED)
     if waits and any(one is None for one in raised.values()):
-        raise Diverges(f"a rank that waits for rank {on} went on: {raised}", None)
+        raise Diverges(f"a rank that waits for rank {on} went on: {raised}", None, WENT_ON)
     with unmeasured():  # a script compares with plain, and would take the error that is due for the fault
         for rank in range(case.size):
             if waits or rank == on:
@@ -89,7 +93,7 @@ def _up_to_its_error(case: RankedCase, rank: int) -> None:
     case.noted_as_plain(rank)
     seen = case.ranks[rank].answer.observation
     if lacking := [label for label in case.plain[rank].observation.notes if label not in {*seen.notes, "gradients"}]:
-        raise Diverges(f"rank {rank} raises {seen.error!r} before it notes {lacking[0]!r}")
+        raise Diverges(f"rank {rank} raises {seen.error!r} before it notes {lacking[0]!r}", cause=TOO_EARLY)
 
 
 @for_readers("advanced", "wrong state", "FSDP2, exception, unsharded, out of memory")

@@ -44,6 +44,55 @@ def used_again(checkpoint: Any, note: Any, device: str, *, parent: bool, outside
     note("whole parameters", [one.full_tensor() for one in model.parameters()])
 
 
+def tied(checkpoint: Any, note: Any, device: str, *, way: str, outside: bool, reshard: bool, steps: int) -> None:
+    """Units whose weights a forward uses twice: a unit is called again, or two of its layers have one weight."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            if way == "layers":
+                self.second.weight = self.first.weight
+
+        def inner(self, h):
+            return h + self.second(torch.tanh(self.first(h)))
+
+        def forward(self, h):
+            return self.inner(h) if outside else checkpoint(self.inner, h)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList([Block(), Block()])
+
+        def forward(self, h):
+            for block in [*self.blocks, *([self.blocks[0]] if way == "calls" else [])]:
+                h = checkpoint(block, h) if outside else block(h)
+            return h
+
+    model = Model()
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=reshard)
+    fully_shard(model, reshard_after_forward=reshard)
+    parameters = [*model.parameters()]
+    optimizer = torch.optim.SGD(parameters, 0.1)
+    torch.manual_seed(1 + dist.get_rank())
+    for step in range(steps):
+        x = torch.randn(3, 4, requires_grad=True)
+        loss = model(x * 1).square().mean()
+        loss.backward()
+        note(f"forward {step}", loss)
+        note(f"gradients {step}", [x.grad, *(None if one.grad is None else one.grad.to_local() for one in parameters)])
+        note(f"sharded {step}", [type(one).__name__ for one in model.parameters()])
+        optimizer.step()
+        optimizer.zero_grad()
+    for one in (*model.blocks, model):
+        one.reshard()
+    note("whole parameters", [one.full_tensor() for one in parameters])
+
+
 def cast(checkpoint: Any, note: Any, device: str, *, regions: int, steps: int) -> None:
     """Regions around units that each cast their input and their output: a recomputation is given what is not cast yet."""
     import torch.distributed as dist

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from conformance.distributed.answer import Task, Unjudged, WorldEnded
 from conformance.distributed.rank import PROGRAMS_A_CACHE
+from conformance.distributed.waiting import POLLING
 from conformance.distributed.world import World
 from conformance.rows.results_file import ROOT
 
@@ -240,24 +242,57 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_no_process_is_left_behind(sent: signal.Signals, status: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "reprise", "judge", "--ranks", "2", "--impl", "nested", "--results", f"{tmp_path}/rows"]
+def listening() -> dict[str, int]:
+    """The TCP ports on which somebody listens, by the numbers of their sockets."""
+    lines = [line.split() for one in ("tcp", "tcp6") for line in Path(f"/proc/self/net/{one}").read_text().splitlines()[1:]]
+    return {words[9]: int(words[1].rpartition(":")[2], 16) for words in lines if words[3] == "0A"}
+
+
+def ports(pids: list[int]) -> set[int]:
+    """The ports on which processes listen."""
+    there, found = listening(), set[int]()
+    for path in (path for pid in pids for path in Path(f"/proc/{pid}/fd").glob("*")):
+        with suppress(OSError):  # it was closed meanwhile
+            number = str(path.readlink()).removeprefix("socket:[").rstrip("]")
+            found |= {there[number]} if number in there else set()
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is a rank that runs a program: its group has threads of gloo."""
+    with suppress(OSError):
+        return any(path.read_text().strip() == POLLING for path in Path(f"/proc/{pid}/task").glob("*/comm"))
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not tell of processes")
+@pytest.mark.parametrize(
+    ("sent", "status"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)], ids=str
+)
+def test_no_process_and_no_port_is_left_behind(sent: signal.Signals | None, status: int, tmp_path: Path) -> None:
+    words = ["-k", "ddp_trains"] if sent is None else []
+    results = ["--impl", "nested", "--profile", "quick", "--results", f"{tmp_path}/rows"]
+    command = [sys.executable, "-m", "reprise", "judge", "--ranks", "2", *results, *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
     quiet = subprocess.DEVNULL
     # A shell has its background jobs ignore SIGINT, and what they start inherits that.
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=quiet, stderr=quiet, preexec_fn=_heed_interrupts) as judge:
-        started: list[int] = []
+        started, taken = list[int](), set[int]()
         end = time.monotonic() + 240
-        while len(started) < 3 and judge.poll() is None and time.monotonic() < end:  # the launcher and two ranks
-            started = children(judge.pid)
-            time.sleep(0.2)
+        while sum(map(is_running, started)) < 2 and judge.poll() is None and time.monotonic() < end:
+            started = children(judge.pid)  # the launcher and two ranks
+            taken |= ports(started)
+            time.sleep(0.02)
         assert len(started) >= 3
-        judge.send_signal(sent)
+        assert taken
+        if sent is not None:
+            assert sum(map(is_running, started)) >= 2  # in the middle of a program, or right after one
+            judge.send_signal(sent)
         assert judge.wait(60) == status
     end = time.monotonic() + 60
-    while alive(started) and time.monotonic() < end:
+    while (alive(started) or taken & {*listening().values()}) and time.monotonic() < end:
         time.sleep(0.2)
     assert alive(started) == []
+    assert taken & {*listening().values()} == set()
     if sent is not signal.SIGKILL:
         assert list(tmp_path.glob("reprise-ranks-*")) == []

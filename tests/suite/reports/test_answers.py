@@ -61,6 +61,7 @@ def test_the_answer_about_ddp_is_what_is_declared_about_the_laws_that_take_ranks
         & {*limits}
     }
     assert broken == {"legacy", "reentrant", "torch-reentrant"}
+    assert {one for one in LIMITS if one not in impls.PEERS and "fsdp_with_shared_weights" in LIMITS[one]} == broken
     assert all(
         "statistics_over_ranks_are_updated_once" in LIMITS[name] for name in LIMITS if name not in {"plain", *impls.PEERS}
     )
