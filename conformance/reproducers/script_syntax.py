@@ -126,8 +126,16 @@ def unparse(tree: ast.AST) -> str:
 
 
 def has_status(script: str) -> bool:
-    """Whether a script's status says what it measured. True for a text that is not Python, as running it shows why."""
-    return tree_of(script) is None or frame_calls(script, "sys.exit")
+    """Whether a script's status says what it measured. True for a text that is not Python, as running it shows why.
+
+    It exits by sys.exit, or at its end by os._exit, as scripts for ranks do. Elsewhere os._exit ends what has failed.
+    """
+    if tree_of(script) is None or frame_calls(script, "sys.exit"):
+        return True
+    match frame(script)[-1:]:
+        case [ast.Expr(ast.Call(func=function))]:
+            return _dotted(function) == "os._exit"
+    return False
 
 
 def ends_what_hangs(script: str) -> bool:

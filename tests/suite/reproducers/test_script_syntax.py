@@ -41,6 +41,8 @@ def test_a_docstring_says_what_a_script_is_about(text: str, expected: Subject | 
         (RUN, False),
         (f"{RUN}# sys.exit(1)\nprint('sys.exit(1)')", False),
         ("sys.exit(1)", True),
+        (f"{RUN}print(1); os._exit(1)", True),
+        (f"{RUN}try: run()\nexcept ValueError: os._exit(2)", False),
         ("no Python", True),
     ],
 )
