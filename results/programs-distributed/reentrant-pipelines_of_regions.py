@@ -42,4 +42,4 @@ for one in (plain, checkpoint):
 wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 7.517337799072266e-06)]
 for label in wrong:
     print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, reentrant {seen[1].get(label)}', flush=True)
-dist.barrier(); sys.exit(len(wrong) > 0)
+dist.barrier(); os._exit(len(wrong) > 0)
