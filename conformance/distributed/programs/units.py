@@ -49,31 +49,21 @@ def tied(checkpoint: Any, note: Any, device: str, *, way: str, outside: bool, re
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard
 
-    class Block(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
-            if way == "layers":
-                self.second.weight = self.first.weight
-
-        def inner(self, h):
-            return h + self.second(torch.tanh(self.first(h)))
-
+    class Block(torch.nn.Sequential):
         def forward(self, h):
-            return self.inner(h) if outside else checkpoint(self.inner, h)
+            inner = super().forward
+            return h + (inner(h) if outside else checkpoint(inner, h))
 
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks = torch.nn.ModuleList([Block(), Block()])
-
+    class Model(torch.nn.Sequential):
         def forward(self, h):
-            for block in [*self.blocks, *([self.blocks[0]] if way == "calls" else [])]:
+            for block in [*self, *([self[0]] if way == "calls" else [])]:
                 h = checkpoint(block, h) if outside else block(h)
             return h
 
-    model = Model()
-    for block in model.blocks:
+    model = Model(*(Block(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4)) for _ in range(2)))
+    for block in model:
+        if way == "layers":
+            block[2].weight = block[0].weight
         fully_shard(block, reshard_after_forward=reshard)
     fully_shard(model, reshard_after_forward=reshard)
     parameters = [*model.parameters()]
@@ -88,7 +78,7 @@ def tied(checkpoint: Any, note: Any, device: str, *, way: str, outside: bool, re
         note(f"sharded {step}", [type(one).__name__ for one in model.parameters()])
         optimizer.step()
         optimizer.zero_grad()
-    for one in (*model.blocks, model):
+    for one in (*model, model):
         one.reshard()
     note("whole parameters", [one.full_tensor() for one in parameters])
 
