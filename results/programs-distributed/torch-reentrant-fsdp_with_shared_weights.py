@@ -1,0 +1,45 @@
+"""torch-reentrant, law fsdp_with_shared_weights. Units whose weights a forward uses twice, by another call or in another
+layer, have plain's shards after some steps. torchrun --nproc-per-node 2 shows it."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=True)
+
+from torch.distributed.fsdp import fully_shard
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    class Block(torch.nn.Sequential):
+        def forward(self, h):
+            inner = super().forward; return h + inner(h)
+    class Model(torch.nn.Sequential):
+        def forward(self, h):
+            for block in [*self, *[self[0]]]: h = checkpoint(block, h)
+            return h
+    model = Model(*(Block(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4)) for _ in range(2)))
+    for block in model: fully_shard(block, reshard_after_forward=True)
+    fully_shard(model, reshard_after_forward=True); parameters = [*model.parameters()]; torch.manual_seed(1 + dist.get_rank())
+    for step in range(2):
+        x = torch.randn(3, 4, requires_grad=True); loss = model(x * 1).square().mean()
+        loss.backward(); note(f'gradients {step}', [*(one.grad.to_local() for one in parameters)])
+    note('whole parameters', [one.full_tensor() for one in parameters])
+def kept(x): return x.detach().clone() if torch.is_tensor(x) else x
+def differ(x, y, tolerance):
+    if isinstance(x, list | tuple) and isinstance(y, list | tuple):
+        return len(x) != len(y) or any((differ(one, other, tolerance) for one, other in zip(x, y)))
+    if torch.is_tensor(x) and torch.is_tensor(y) and (x.shape == y.shape) and (x.dtype == y.dtype):
+        return not (torch.equal(x, y) or float((x.double() - y.double()).abs().max()) <= tolerance)
+    return str(x) != str(y)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+dist.init_process_group("gloo"); seen = []
+for one in (plain, checkpoint):
+    seen.append({})
+    try: run(one, lambda label, value=None: seen[-1].update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+    except Exception as error:
+        print(f"rank {dist.get_rank()}, {('plain' if one is plain else 'torch-reentrant')}: {error!r}", flush=True)
+        os._exit(1 if one is checkpoint else 2)
+wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 4.553794860839844e-05)]
+for label in wrong:
+    print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, torch-reentrant {seen[1].get(label)}', flush=True)
+dist.barrier(); os._exit(len(wrong) > 0)
