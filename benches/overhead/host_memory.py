@@ -1,7 +1,8 @@
 """Bytes of host memory that a checkpoint takes, whether Python or C++ allocates them, as counted by glibc's allocator.
 
 Python's own allocator takes memory in arenas, which would hide what is in them; so this is measured in a process of its own, in
-which Python allocates by malloc, too. A graph whose saved tensors are all dropped takes memory as well: what a checkpoint has
+which Python allocates by malloc, too. That process runs without glibc's caches of freed memory for each thread: what is in them
+counts as allocated, which made the same program differ by kilobytes from one run to the next. A graph whose saved tensors are all dropped takes memory as well: what a checkpoint has
 beyond that graph is its own.
 """
 
@@ -58,7 +59,9 @@ def measure_in_process_of_its_own(length: int, passes: int) -> dict[str, dict[st
     """As ``measure``, in a new process. Raises UnmeasurableError as ``allocated_bytes`` does."""
     allocated_bytes()
     command = [sys.executable, "-m", "benches.overhead.host_memory", str(length), str(passes)]
-    run = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONMALLOC": "malloc"}, capture_output=True, text=True)
+    tunables = ":".join(filter(None, (os.environ.get("GLIBC_TUNABLES"), "glibc.malloc.tcache_count=0")))
+    environment = {**os.environ, "PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": tunables}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if run.returncode:
         raise RuntimeError(f"host memory could not be measured, status {run.returncode}: {run.stderr[-2000:]}")
     found: dict[str, dict[str, float]] = json.loads(run.stdout)
