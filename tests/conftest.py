@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(until_end.close)
     until_end.enter_context(no_seeds_for_absent_devices())
     if not hasattr(config, "workerinput"):
-        until_end.enter_context(own_compiler_cache())
+        until_end.enter_context(own_compiler_cache(compiles_here=not config.getoption("numprocesses", None)))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,8 +2,8 @@
 
 Python's own allocator takes memory in arenas, which would hide what is in them; so this is measured in a process of its own, in
 which Python allocates by malloc, too. That process runs without glibc's caches of freed memory for each thread: what is in them
-counts as allocated, which made the same program differ by kilobytes from one run to the next. A graph whose saved tensors are all dropped takes memory as well: what a checkpoint has
-beyond that graph is its own.
+counts as allocated, which made the same program differ by kilobytes in two runs. A graph whose saved tensors are all dropped
+takes memory as well: what a checkpoint has beyond that graph is its own.
 """
 
 from __future__ import annotations

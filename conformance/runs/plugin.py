@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(until_end.close)
     until_end.enter_context(device_check.no_seeds_for_absent_devices())
     if not hasattr(config, "workerinput"):  # a worker inherits it by its environment
-        until_end.enter_context(own_compiler_cache())
+        until_end.enter_context(own_compiler_cache(compiles_here=not config.getoption("numprocesses", None)))
     if not {"", here := str(config.invocation_params.dir)} & {*sys.path}:
         sys.path.insert(0, here)  # so that modules in the user's directory can be imported, as by python -m pytest
     # Its handler raises errors of logging calls in programs, which logging otherwise writes to standard error.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from conformance.programs.sums import Order
 from impls import get
 
 BODY = (Region("f", ("h",), (), "x", ("x",), (Op("y", "torch.sin({0})", ("h",), 2),), "y", ("y",), (("z", ""),)),)
+ROOT = Path(__file__).parents[3]
 EAGER = Program((Leaf("x", "torch.ones(2, device=device, requires_grad=True)", True),), BODY, ("z",), ())
 GRAPHS: list[Any] = []
 
@@ -75,6 +80,8 @@ def test_compilers_keep_things_in_a_directory_that_goes(monkeypatch: pytest.Monk
     with own_compiler_cache() as path:
         assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == path != str(tmp_path)
         (Path(path) / "kernel.so").touch()
+        assert os.environ["TMPDIR"].startswith(path)
+        assert not tempfile.gettempdir().startswith(path)  # what other libraries put there must outlive it
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path)
     assert "TRITON_CACHE_DIR" not in os.environ
     assert not Path(path).exists()
@@ -87,3 +94,30 @@ def test_a_law_may_take_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert law.lacks("cpu") == "a compiler of C++"
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/c++")
     assert law.lacks("cpu") == ""
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="inductor has no compiler of C++ here")
+@pytest.mark.parametrize("inside", ["this process", "another"])
+def test_headers_are_precompiled_in_a_directory_that_goes(inside: str, tmp_path: Path) -> None:
+    compiled = "import torch; torch.compile(lambda x: (x + 1).sin())(torch.ones(4096))"
+    there = {
+        "this process": compiled,
+        "another": f"import subprocess, sys; subprocess.run([sys.executable, '-c', {compiled!r}])",
+    }
+    program = f"""
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from conformance.judging.compiler_cache import own_compiler_cache
+with own_compiler_cache(compiles_here={inside == "this process"}) as path:
+    {there[inside]}
+    print([*Path(path).rglob("*.gch")] != [])
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert (run.stdout, run.returncode) == ("True\n", 0), run.stderr
+    assert not [*tmp_path.rglob("*.gch")]
+    assert not [*tmp_path.rglob("reprise_compiled_*")]
