@@ -126,8 +126,14 @@ def compiled(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def distributed(session: nox.Session) -> None:
-    """Judge implementations by the laws that take ranks, two of them; as python -m reprise judge --ranks N."""
-    rest = _install(session, "suite")
+    """Judge implementations by the laws that take ranks, two of them; as python -m reprise judge --ranks N.
+
+    With --peers, what others ship is installed and judged instead.
+    """
+    peers = "--peers" in session.posargs
+    rest = _install(session, "suite", *["peers-need"] * peers)
+    if peers:
+        _install_peers(session)
     ranks = [] if any(word.partition("=")[0] == "--ranks" for word in rest) else ["--ranks", "2"]
     session.run("python", "-m", "reprise", "judge", *ranks, *rest, env=_importable(session))
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +38,7 @@ DEFAULT_RANKS = 2  # of a run that is published
 MANY = 4  # lines of a verdict's detail that are printed, at most
 SHOWN = 10  # failures that are printed, at most
 PUBLISHED = ROOT / "results" / "distributed-cpu.jsonl"  # of a complete run in which all verdicts are as declared
+PUBLISHED_PEERS = PUBLISHED.with_name("distributed-peers-cpu.jsonl")  # of one with --peers, which lacks none
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,12 @@ class Choice:
             raise InvalidOption(f"-k {self.words!r} selects none of {len(laws)} laws that take ranks{near}")
         return found
 
+    def published(self) -> Path | None:
+        """Where results of all laws for these implementations are published; None for a part of either."""
+        if self == Choice():
+            return PUBLISHED
+        return PUBLISHED_PEERS if self == Choice(peers=True) and not self._missing() else None
+
     def _missing(self, wanted: Sequence[str] = ()) -> str:
         """What to add to a message: those of the peers, or of what has to be built, that cannot be judged here, and why."""
         missing = selection.left_out(self.peers, self.impl, self.device)
@@ -161,10 +169,12 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     place = "" if choice.device == "cpu" else f"-{choice.device}"
     path = results or ROOT / "results" / "runs" / f"distributed-{profile}-{ranks}-ranks{place}.jsonl"
     started, rows, origin = time.monotonic(), list[dict[str, Any]](), measured_code.begin()
-    is_whole = (choice, ranks, profile, seed, results) == (Choice(), DEFAULT_RANKS, "default", 0, None)
+    published = choice.published()
+    is_whole = published is not None and (ranks, profile, seed, results) == (DEFAULT_RANKS, "default", 0, None)
+    scripts = script_files.directory_of(published or PUBLISHED)
     with ends_when_asked(), Worlds(ranks, device=choice.device) as worlds:
         by_reference = {one.name: name for name, one in choice.named().items() if one.name != name}
-        explorer = RankedExplorer(worlds, PROFILES[profile], seed, by_reference, _published_script)
+        explorer = RankedExplorer(worlds, PROFILES[profile], seed, by_reference, partial(_script_in, scripts))
         try:
             for law, one in pairs:
                 rows.append(explorer.row(law, one, choice.claims(one)))
@@ -179,18 +189,17 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
             if rows:
                 header = results_file.header(seed, profile, choice.device, origin.suite)
                 write(path, header, rows)
-    if is_whole and len(rows) == len(pairs) and not any(map(is_unexpected, rows)):
-        path = publish(path, header, rows, origin, say)
+    if published and is_whole and len(rows) == len(pairs) and not any(map(is_unexpected, rows)):
+        path = publish(path, published, header, rows, origin, say)
     for line in summary(rows, path, time.monotonic() - started, worlds.started):
         say(line)
     return int(any(map(is_unexpected, rows)))
 
 
-def _published_script(law: str, implementation: str) -> str:
-    """The published script of a law and an implementation, "" if there is none."""
-    path = script_files.directory_of(PUBLISHED) / script_files.name_of(law, implementation)
+def _script_in(directory: Path, law: str, implementation: str) -> str:
+    """The script of a law and an implementation in a directory, "" if there is none."""
     try:
-        return path.read_text(encoding="utf-8")
+        return (directory / script_files.name_of(law, implementation)).read_text(encoding="utf-8")
     except OSError:
         return ""
 
@@ -228,20 +237,20 @@ def write(path: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
         (directory / name).write_text(text, encoding="utf-8")
 
 
-def publish(path: Path, header: Mapping[str, Any], rows: Sequence[Row], origin: Origin, say: Say) -> Path:
-    """Write results of a complete run where published ones are, or say why not. Returns where they are."""
+def publish(path: Path, published: Path, header: Mapping[str, Any], rows: Sequence[Row], origin: Origin, say: Say) -> Path:
+    """Write results of a complete run, now at ``path``, where they are published, or say why not. Returns where they are."""
     if fault := origin.fault():
         say(f"complete and as declared, but not published: {fault}")
         return path
     rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
-    write(PUBLISHED, header, rows)
-    results_file.write(PUBLISHED, header, script_files.naming_files(PUBLISHED, rows))
+    write(published, header, rows)
+    results_file.write(published, header, script_files.naming_files(published, rows))
     try:
         report.write()
         page.write()
     except (OSError, ValueError, ModuleNotFoundError) as error:  # the results are written in any case
         say(str(error))
-    return PUBLISHED
+    return published
 
 
 def summary(rows: Sequence[Row], path: Path, seconds: float, worlds: int) -> list[str]:

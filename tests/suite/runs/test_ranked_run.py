@@ -34,6 +34,7 @@ from conformance.reports import report
 from conformance.reports.editions import editions, entries
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import read, write
+from conformance.runs import selection
 from impls import Peer
 from tests.support.generated_pages import write_places
 from tests.support.synthetic_results import HEADER, ROWS, row
@@ -140,6 +141,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(command, "all_laws", lambda: {LAW: all_laws()[LAW]})
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "PUBLISHED", tmp_path / "results" / "distributed-cpu.jsonl")
+    monkeypatch.setattr(command, "PUBLISHED_PEERS", tmp_path / "results" / "distributed-peers-cpu.jsonl")
     for module in (report, page):
         monkeypatch.setattr(module, "write", lambda: None)
     return tmp_path
@@ -163,6 +165,19 @@ def test_a_whole_run_is_published_with_its_scripts(root: Path) -> None:
     assert '"script": "programs-distributed/torch-reentrant-' in published.read_text()
     assert script.read_text() == SCRIPT.format(impl="torch-reentrant", law=LAW)
     assert not any(map(Now().reasons, rows, [read(published).header] * len(rows)))
+
+
+def test_a_whole_run_of_peers_is_published_beside_it_if_none_is_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impls, "find", lambda name: replace(impls.get("nested"), name=name))
+    monkeypatch.setattr(selection, "left_out", lambda *_: {"fairscale": "is not installed"})
+    judge(root, command.Choice(peers=True))
+    assert not [*(root / "results").glob("distributed-*")]
+    monkeypatch.setattr(selection, "left_out", lambda *_: {})
+    published = root / "results" / "distributed-peers-cpu.jsonl"
+    assert judge(root, command.Choice(peers=True))[-1] == f"results: {published}"
+    there = {name for name, peer in impls.PEERS.items() if peer.runs_on("cpu")}
+    assert {one["impl"] for one in read(published).rows} == there
+    assert not (root / "results" / "distributed-cpu.jsonl").exists()
 
 
 @pytest.mark.parametrize(
