@@ -177,6 +177,7 @@ REMAT_GATHERS_AGAIN = known(
     "the wrapper's units are gathered in the recomputation, too",
     "pytorch#105635; seen here, torch_remat 0.2.2, torch 2.13",
     "fsdp_inside_regions_gathers_as_often_as_plain",
+    "hybrid_sharding_communicates_as_often_as_plain",
 )
 # It has no option for random numbers, and does not refuse to draw them.
 REMAT_DRAWS_ANEW = known(
