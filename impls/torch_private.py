@@ -202,6 +202,7 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "_nested_tensor_size": "the shapes of the parts of a nested tensor of strided layout, which has no shape itself",
         # of nodes
         "_sequence_nr": "the number of a node, which grows as nodes are made; nested reads it at each tensor that it saves",
+        "_set_sequence_nr": "gives a node the number by which the engine runs it before others",
         "_raw_saved_tensors": "what a custom Function's node has saved, without unpacking it",
         "_saved_running_mean": "tells a node of batch norm from others",
         "_saved_training": "whether a node of batch norm is one of training, which does not read the statistics",

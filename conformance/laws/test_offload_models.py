@@ -39,6 +39,13 @@ def test_hooks_of_modules_have_their_effect(case: Case) -> None:
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong gradient", "register_full_backward_hook, optimizer in backward, gradient norm, LOMO")
+@offload_law(offloaded(uses.hooks_that_use_gradients, SMOOTH, steps=st.booleans(), away=HERE))
+def test_hooks_of_modules_find_gradients(case: Case) -> None:
+    """A module's full backward hook finds the gradients that it finds in the plain model, to read them or for a step."""
+    equals_plain(case)
+
+
 @for_readers("advanced", "wrong gradient", "saved_tensors_hooks, save_on_cpu")
 @offload_law(
     offloaded(uses.hooks_around, (*LAYERS, *NOISE), kind=st.sampled_from(("save_on_cpu", "copies", "same"))),

@@ -181,3 +181,17 @@ def test_an_iterator_that_a_slice_uses_up(case: Case) -> None:
     """A slice that goes on with an iterator which it is given, by the caller or by a slice, is plain's, or it is refused."""
     plain_runs(case)
     case.equals_plain_or_refuses(in_forward=True)
+
+
+STARTED = st.sampled_from(("in place", "assigned", "through data", "a weight"))
+TIMES = st.sampled_from(("once", "every second time"))
+
+
+@for_readers(
+    "everyday", "wrong gradient", "ActNorm, data-dependent initialization, codebook, k-means, normalization, first batch"
+)
+@offload_law(written(silent_changes.at_times, how=STARTED, when=TIMES, away=HERE, **CUT), gradients=False)
+def test_what_a_module_does_at_times(case: Case) -> None:
+    """What a module does in its first call, or now and then, by a count in Python, gives plain's gradients, or is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses()

@@ -37,6 +37,26 @@ class CopyState(NamedTuple):
         return cls(copy._version, copy.grad_fn, storage_number(copy), copy.requires_grad, dict(attributes(copy)))
 
 
+class Change(NamedTuple):
+    """How a run changed a copy: its version tells, it was given other data, an operator wrote it, or another is assigned."""
+
+    told: bool
+    redirected: bool
+    written: bool
+    assigned: bool
+
+    @classmethod
+    def of(cls, copy: torch.Tensor, before: CopyState, after: Any, updated: set[int]) -> Change:
+        """How the copy differs; ``after`` is what modules have now, ``updated`` are storages that operators wrote."""
+        told, number = copy._version != before.version, storage_number(copy)
+        return cls(told, not told and number != before.storage, number in updated, after is not copy)
+
+
+def changed_names(copies: Tensors, before: Mapping[str, CopyState], after: Mapping[str, Any], updated: set[int]) -> set[str]:
+    """The names of copies that a run changed in any way."""
+    return {name for name, copy in copies.items() if any(Change.of(copy, before[name], after[name], updated))}
+
+
 class Neighbour(NamedTuple):
     """A parameter or buffer that reads some of the same bytes as another, and the version that it was at."""
 
@@ -150,19 +170,18 @@ class Changes:
     def note(self, copies: Tensors, before: Mapping[str, CopyState], after: Tensors, updated: set[int], start: Start) -> None:
         """See what a run did that began with ``start``: ``after`` is what modules have now, ``updated`` are storages."""
         for name, copy in copies.items():
-            version, node, storage = before[name][:3]
-            told, assigned = copy._version != version, after[name] is not copy
+            told, redirected, written, assigned = Change.of(copy, before[name], after[name], updated)
+            changed = told or redirected or written
             if copy._backward_hooks:
                 raise RuntimeError(
                     f"{self.title} registered a hook on {name!r} in forward, where it is a copy that goes with this call. "
                     "Register it before, on the parameter of the model"
                 )
             self.refuse_settings(name, copy, before[name])
-            redirected = not told and storage_number(copy) != storage
-            changed = told or redirected or storage_number(copy) in updated
             if not (changed or assigned):
                 continue
-            self.refuse(name, copy, after[name], copy.grad_fn is not node)
+            start.changed.add(name)
+            self.refuse(name, copy, after[name], copy.grad_fn is not before[name].node)
             if assigned or redirected:
                 self.refuse_sharing(name, after)
             if changed and (other := self.memory.shared_with(name)):

@@ -56,6 +56,11 @@ class _Values:
         self.tensor = tensor
 
 
+# The engine runs the node with the highest number first, and those of leaves have the highest there is. A gradient is to be in
+# ``.grad`` as soon as it would be without the copy: hooks of modules read it there, and hooks of parameters have an order.
+_BEFORE_OTHERS = 2**64 - 2
+
+
 class _Arrive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, parameter: torch.Tensor, mail: _Mail) -> torch.Tensor:
@@ -136,7 +141,11 @@ def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch
     mail = _Mail()
     side = route.copy_streams if parameter.device == route.offload_device else None
     with torch.enable_grad():
-        return as_original(_Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail), parameter)
+        near = _Arrive.apply(parameter, mail)
+        alias = _Attach.apply(near, _Values(values), side, mail)
+    alias.grad_fn._set_sequence_nr(_BEFORE_OTHERS)
+    near.grad_fn._set_sequence_nr(_BEFORE_OTHERS + 1)  # before another copy's, whose gradient came later
+    return as_original(alias, parameter)
 
 
 def as_original(alias: Any, original: torch.Tensor) -> torch.Tensor:

@@ -12,13 +12,14 @@ import torch
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
 from impls.offload.boundary import Boundary, SharedInputs, no_backward_below
-from impls.offload.changes import Changes, CopyState, SharedMemory
+from impls.offload.changes import Changes, CopyState, SharedMemory, changed_names
 from impls.offload.execution import execute, in_modes, told_beside
 from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
 from impls.offload.slice_use import Below, Loaded, SliceUse, Start, data_of
 from impls.offload.slicing import Chain
+from impls.offload.transfers import Arrival
 from impls.offload.write_recorder import Twins, WriteRecorder
 from impls.torch_private import StopRecomputationError
 
@@ -82,12 +83,13 @@ class SliceRun:
         self.copies[name] = attach(values, self.use.tensors[name], self.route)
 
     def run_one(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        start: Tensors = {}
-        for name in sorted(self.changes.names):  # start from what the microbatch before left, in a copy of its own
-            start[name] = self.copies[name].detach()
-            own = self.route.load({name: start[name]})
-            own.wait()
-            self.attach(name, own.copies[name])
+        # Start from what the microbatch before left, in copies of its own; these stay until the run is over, or another tensor
+        # could get the number of a storage by which saved tensors are told apart.
+        start = {name: self.copies[name].detach() for name in sorted(self.changes.names)}
+        own = self.route.load(start) if start else Arrival({}, None, None)
+        own.wait()
+        for name, values in own.copies.items():
+            self.attach(name, values)
         if not self.use.recomputed:
             return self.forward(args, kwargs)
         self.changes.begin(start)
@@ -210,16 +212,38 @@ class _Region:
         nowhere = Nowhere(self.__qualname__)
         given = {name: attach_to_nothing(copies[name], flag, nowhere) for name, flag in self.flags.items()}
         given = {name: as_original(alias, self.use.tensors[name]) for name, alias in given.items()}
+        aliases, before = dict(given), {name: CopyState.of(alias) for name, alias in given.items()}
         args, kwargs = self.boundary.restore(nowhere)
         try:
             # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
-            writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__)) if self.memory.in_use else nullcontext()
+            writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__))
             # For a backward inside forward no further than that has come: others have no business yet to change or raise.
             chain = self.chain.again(as_far_as_it_is=self.thread is not None)
-            with self.use.residence.exclusive(), in_modes(self.modes, self.chain), writes:
-                return execute(self.use, chain, given, self.start, args, kwargs)
+            with (
+                self.use.residence.exclusive(),
+                in_modes(self.modes, self.chain),
+                writes if self.memory.in_use else nullcontext(),
+            ):
+                value = execute(self.use, chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True
+        if self.thread is None:  # else it has not run to its end
+            self.refuse_other_changes(changed_names(aliases, before, given, writes.updated))
+        return value
+
+    def refuse_other_changes(self, changed: set[str]) -> None:
+        """Raise RuntimeError if other parameters and buffers were changed than in forward, by something that Python remembers.
+
+        A run starts with the values that forward started with, and with attributes of modules as they are now.
+        """
+        if changed == self.start.changed:
+            return
+        forward, again = (", ".join(sorted(names)) or "nothing" for names in (self.start.changed, changed))
+        raise RuntimeError(
+            f"{self.__qualname__} changed other parameters or buffers when it ran again in backward than it did in forward: "
+            f"{again} instead of {forward}. Where modules do something only once, or now and then, keep what decides it in a "
+            "buffer, which a recomputation starts with as forward did, or pass checkpoint_activation=False"
+        )
 
     def refuse_lost_places(self) -> None:
         """Modules that were exchanged since forward may have no place for a parameter that it ran with."""

@@ -174,3 +174,9 @@ def takes_an_input_for_what_is_below(copy: Copy) -> None:
 def runs_again_with_what_is_used_up(copy: Copy) -> None:
     """A slice runs again with an iterator that forward has used up."""
     copy.replace("offload.boundary", "Iterator", type(None))
+
+
+@mutant("offload.slice_run", "offload-models", "what_a_module_does_at_times")
+def compares_no_changes(copy: Copy) -> None:
+    """A slice that runs again may change other parameters and buffers than it did in forward."""
+    copy.replace("offload.slice_run", "_Region.refuse_other_changes", lambda self, changed: None)

@@ -225,3 +225,9 @@ def sends_gradients_to_the_host(copy: Copy) -> None:
         return None if sent is None else sent.cpu(), *others
 
     copy.call_instead("offload.loaded_copies", "_Attach.backward", backward)
+
+
+@mutant("offload.loaded_copies", "offload-models", "hooks_of_modules_find_gradients")
+def accumulates_gradients_last(copy: Copy) -> None:
+    """Gradients get to parameters after everything else of their slice."""
+    copy["offload.loaded_copies"]._BEFORE_OTHERS = 0

@@ -257,3 +257,38 @@ def used_up(OffloadModel, note, device, place, *, what, between, slices, checkpo
     note("forward", here([y]))
     y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def at_times(OffloadModel, note, device, place, *, how, when, slices, checkpoint):  # noqa: N803
+    class Starting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2, device=device))
+            self.register_buffer("mean", torch.zeros(2, device=device))
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == 1 if when == "once" else self.calls % 2:
+                self.start(x.detach()[0])
+            return (x - self.mean).sin() * self.weight
+
+        def start(self, row):
+            if how == "assigned":
+                self.mean = row
+            elif how == "through data":
+                self.mean.data.copy_(row)
+            elif how == "a weight":
+                self.weight.data.copy_(row)
+            else:
+                self.mean.copy_(row)
+
+    layers = [Starting() for _ in range(slices)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for step in range(2):
+        y = model(torch.randn(3, 2, device=place))
+        note(f"forward {step}", here([y]))
+        y.sum().backward()
+        note(f"gradients {step}", here(p.grad for p in model.parameters()))
+        note(f"buffers {step}", here(model.buffers()))

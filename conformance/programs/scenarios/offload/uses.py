@@ -41,6 +41,29 @@ def hooks_on_modules(model, layers, x, note, *, index, kind):
     note("gradients", here(p.grad for p in model.parameters() if p.requires_grad))
 
 
+def hooks_that_use_gradients(model, x, note, *, steps):
+    def use(module, grads, of):
+        for name, p in module._parameters.items():
+            if p is not None and p.requires_grad:
+                seen.append((name, *here([p.grad])))
+                if steps and p.grad is not None:
+                    with torch.no_grad():
+                        p -= p.grad
+
+    order, seen = [], []
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            p.register_hook(lambda grad, name=name: order.append(name))
+    for module in model.modules():
+        if module is not model:
+            module.register_full_backward_hook(use)
+    model(x.requires_grad_()).sum().backward()  # else the first module's hook would run before its gradients are computed
+    note("order of hooks", order)
+    note("seen in hooks", seen)
+    note("gradients", here(p.grad for p in model.parameters() if p.requires_grad))
+    note("parameters", here(model.parameters()))
+
+
 def hooks_around(model, x, note, *, kind):
     copies = torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
     same = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
