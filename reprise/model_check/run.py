@@ -101,7 +101,8 @@ class FirstStep(StepEnd):
 class Run(FirstStep):
     """What a run left: its first step, what each of the ``later`` steps left, losses, and ``parameters`` after the last step.
 
-    ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code.
+    ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code; ``devices``, where its
+    parameters are.
     """
 
     later: tuple[StepEnd, ...]
@@ -110,6 +111,7 @@ class Run(FirstStep):
     parameters: Tensors
     initial: Tensors
     sources: frozenset[str]
+    devices: tuple[str, ...]
 
 
 @dataclass
@@ -213,6 +215,7 @@ def _run(
                 parameters=copies(dict(model.named_parameters())),
                 initial=initial,
                 sources=errors.sources(model, setting.build),
+                devices=tuple(sorted({str(one.device) for one in model.parameters()})),
             )
 
 
