@@ -187,10 +187,14 @@ def explain_divergence(
         told = f"{told if reason else 'smallest set of regions that shows it'}: {', '.join(names[key] for key in found)}"
     else:
         told = f"{GONE}, with all {len(every)} regions"
-    recording, ended_by = record(setting, checkpoint, frozenset(found))
+    begins_at_once = compared is not None and not compared.of_first_step.agrees
+    for step in range(1, setting.steps + 1):
+        recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
+        if begins_at_once or ended_by or _differing(recording):
+            break
     is_same = is_again and is_certain and plain.spread.agrees
     explained = _of_step(recording, ended_by, names, found, same=SAME_AGAIN if is_same else SAME_ONCE)
-    return replace(explained, lines=(told, *explained.lines))
+    return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
 
 
 def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns) -> tuple[Explanation, Explanation]:

@@ -192,3 +192,34 @@ def test_an_error_of_the_recomputation_is_explained_and_told_in_few_lines() -> N
     told = str(report).splitlines()
     verdict = next(place for place, line in enumerate(told) if line.startswith("torch-nonreentrant refuses"))
     assert "smallest set" in "".join(told[verdict : verdict + 7])
+
+
+def third_call_on(self: Any) -> bool:
+    """Whether the layer has run in forward and again before, as in the first step; plain's two steps run it twice."""
+    self.kept.append(torch.empty(0))
+    return len(self.kept) > 2
+
+
+def other_values_in_the_second_step(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return (x * len(self.kept)).sin() if third_call_on(self) else x.sin()
+
+
+def fewer_operators_in_the_second_step(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.cos().sin() if third_call_on(self) and len(self.kept) == 3 else x.sin()
+
+
+LATER = [
+    (other_values_in_the_second_step, "diverges", "aten.mul.Tensor is called with 3 in forward, with 4 again"),
+    (fewer_operators_in_the_second_step, "refuses", "aten.cos.default in forward, aten.sin.default again"),
+]
+
+
+@pytest.mark.parametrize(("after", "verdict", "told"), LATER)
+def test_what_begins_in_the_second_step_is_looked_for_there(after: Any, verdict: str, told: str) -> None:
+    """Nothing differs in the first one, so to name that would deny that a region's values differ."""
+    (result,) = check(built(after), impl="torch-nonreentrant", explain=True).results
+    assert result.verdict == verdict
+    lines = result.explanation.lines
+    assert lines[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert lines[1] == "in step 2:"
+    assert lines[3] == f"operator 3, in module layers.1: {told}"
