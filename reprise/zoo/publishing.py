@@ -23,7 +23,7 @@ from reprise.zoo.time_of_a_check import LIMIT
 CODE = ["reprise.zoo.running:measured", *map(impls.module_of, IMPLEMENTATIONS)]
 _ABOUT_BUDGETS = (
     f"Budgets are {BUDGET} of plain's peak, under `{BUDGETED_BY}`; bytes. Time is that of a step with the regions chosen, as a "
-    f"ratio to one with all of them: the median of {ROUNDS} rounds, in each of which both are timed, and the rounds' quartiles. "
+    f"ratio to one with all of them: the median of {ROUNDS} rounds, in each of which both are timed, and quartiles. "
     "Where a lower quartile is above 1, the choice was slower in three of four rounds, and a run is not published; where the "
     "median alone is, the rounds do not tell."
 )

@@ -18,7 +18,7 @@ from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
-RECORDED = 3  # steps in which a recomputation may show that it differs, where steps differ anyway
+RECORDED = 3  # steps that are recorded at most, in which a recomputation may show that it differs
 TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
@@ -188,11 +188,12 @@ def explain_divergence(
     else:
         told = f"{GONE}, with all {len(every)} regions"
     begins_at_once = compared is not None and not compared.of_first_step.agrees
-    for step in range(1, setting.steps + 1):
+    for step in range(1, min(setting.steps, RECORDED) + 1):
         recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
         if begins_at_once or ended_by or _differing(recording):
             break
-    is_same = is_again and is_certain and plain.spread.agrees
+    is_seen = begins_at_once or ended_by or setting.steps <= RECORDED
+    is_same = is_seen and is_again and is_certain and plain.spread.agrees
     explained = _of_step(recording, ended_by, names, found, same=SAME_AGAIN if is_same else SAME_ONCE)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
 

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import recording
-from reprise.model_check.explanations.explain import SAME_AGAIN
+from reprise.model_check.explanations.explain import SAME_AGAIN, SAME_ONCE
 from tests.support import checked_models
 from tests.support.checked_models import built, explained, line_of
 
@@ -223,3 +223,15 @@ def test_what_begins_in_the_second_step_is_looked_for_there(after: Any, verdict:
     assert lines[0].startswith("smallest set of regions that shows it: layers.1 (")
     assert lines[1] == "in step 2:"
     assert lines[3] == f"operator 3, in module layers.1: {told}"
+
+
+def test_of_steps_that_are_not_recorded_nothing_is_denied() -> None:
+    """Three are recorded at most, and what begins in the fourth may be in a region's values."""
+
+    def other_values_from_the_fourth_step_on(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(torch.empty(0))
+        return (x * len(self.kept)).sin() if len(self.kept) > 6 else x.sin()
+
+    (result,) = check(built(other_values_from_the_fourth_step_on), impl="torch-nonreentrant", steps=4, explain=True).results
+    assert result.verdict == "diverges"
+    assert result.explanation.lines[1:] == ("in step 3:", SAME_ONCE)
