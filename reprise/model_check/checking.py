@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import platform
 import statistics
 import warnings
 import weakref
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -236,6 +238,9 @@ class _Check:
             uncalled=plain.first.uncalled,
             other_leaves=plain.other_leaves,
             not_measured=plain.not_measured,
+            versions={"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+            devices=plain.first.devices,
+            steps=self.setting.steps,
         )
 
     def _result(self, one: Implementation, plain: PlainRuns) -> Result:
@@ -300,8 +305,9 @@ class _Check:
         self.tell(f"{one.name}, explained")
         try:
             if result.verdict != UNDECIDED:
-                checkpoint, kind = one.checkpoint, result.error_type
-                return {"explanation": explain_divergence(self.setting, checkpoint, plain, result.comparison, kind)}
+                differs, kind, is_certain = result.comparison, result.error_type, not result.sometimes
+                explained = explain_divergence(self.setting, one.checkpoint, plain, differs, kind, is_certain=is_certain)
+                return {"explanation": explained}
             unlike, explanation = explain_undecided(self.setting, one.checkpoint, plain)
         except MeteringFails as error:
             return {"explanation": Explanation((f"where it parts cannot be told: {error}",))}

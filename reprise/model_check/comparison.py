@@ -62,6 +62,9 @@ class TensorsCompared:
         return not (self.missing or self.surplus) and all(one.is_rounding for one in self.differing)
 
 
+NOTHING = TensorsCompared(0)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """How a run differs from a plain one, after each step. Names in later steps are as in ``step 2 layer.weight``."""
@@ -72,14 +75,14 @@ class Comparison:
     random_streams: tuple[str, ...]
     training_flags: tuple[str, ...]
     process_state: tuple[str, ...]
-    losses_of_later_steps: TensorsCompared
-    gradients_of_later_steps: TensorsCompared
-    buffers_of_later_steps: TensorsCompared  # without the last
-    random_streams_of_later_steps: tuple[str, ...]
-    training_flags_of_later_steps: tuple[str, ...]
-    process_state_of_later_steps: tuple[str, ...]
-    parameters_after_steps: TensorsCompared
-    buffers_after_steps: TensorsCompared
+    losses_of_later_steps: TensorsCompared = NOTHING
+    gradients_of_later_steps: TensorsCompared = NOTHING
+    buffers_of_later_steps: TensorsCompared = NOTHING  # without the last
+    random_streams_of_later_steps: tuple[str, ...] = ()
+    training_flags_of_later_steps: tuple[str, ...] = ()
+    process_state_of_later_steps: tuple[str, ...] = ()
+    parameters_after_steps: TensorsCompared = NOTHING
+    buffers_after_steps: TensorsCompared = NOTHING
 
     @property
     def parts(self) -> dict[str, TensorsCompared]:
@@ -136,17 +139,7 @@ class Comparison:
     @property
     def of_first_step(self) -> Comparison:
         """The same without later steps."""
-        return dataclasses.replace(
-            self,
-            losses_of_later_steps=NOTHING,
-            gradients_of_later_steps=NOTHING,
-            buffers_of_later_steps=NOTHING,
-            random_streams_of_later_steps=(),
-            training_flags_of_later_steps=(),
-            process_state_of_later_steps=(),
-            parameters_after_steps=NOTHING,
-            buffers_after_steps=NOTHING,
-        )
+        return Comparison(self.loss, self.gradients, self.buffers, self.random_streams, self.training_flags, self.process_state)
 
     def at(self, places: Set[Place]) -> Comparison:
         """The same with these places alone."""
@@ -277,18 +270,24 @@ def proves_something(gradients: Tensors) -> bool:
     return any(_largest(one) > 0 for one in gradients.values())
 
 
-def compare_runs(expected: Run, seen: Run) -> Comparison:
-    """Compare a run with a plain one."""
-    one, other = _losses(expected), _losses(seen)
-    later = [*zip(expected.later, seen.later, strict=False)]  # a run to be compared by its first step has no more
+def compare_first_steps(expected: Run, seen: Run) -> Comparison:
+    """Compare the first step of a run with that of a plain one."""
     return Comparison(
-        loss=compare_tensors(one[0], other[0]),
+        loss=compare_tensors(_losses(expected)[0], _losses(seen)[0]),
         gradients=compare_tensors(expected.gradients, seen.gradients),
         buffers=compare_tensors(expected.buffers, seen.buffers),
         random_streams=tuple(_names_that_differ(expected.random, seen.random)),
         training_flags=tuple(_names_that_differ(expected.training, seen.training)),
         process_state=tuple(_names_that_differ(expected.process, seen.process)),
-        losses_of_later_steps=compare_tensors(one[1], other[1]),
+    )
+
+
+def compare_runs(expected: Run, seen: Run) -> Comparison:
+    """Compare a run with a plain one of as many steps."""
+    later = [*zip(expected.later, seen.later, strict=True)]
+    return dataclasses.replace(
+        compare_first_steps(expected, seen),
+        losses_of_later_steps=compare_tensors(_losses(expected)[1], _losses(seen)[1]),
         gradients_of_later_steps=_of_steps(compare_tensors(a.gradients, b.gradients) for a, b in later),
         buffers_of_later_steps=_of_steps(compare_tensors(a.buffers, b.buffers) for a, b in later[:-1]),
         random_streams_of_later_steps=tuple(_states_of_steps((a.random, b.random) for a, b in later)),
@@ -317,9 +316,6 @@ def _of_steps(parts: Iterable[TensorsCompared]) -> TensorsCompared:
 def _states_of_steps(states: Iterable[tuple[Mapping[str, object], Mapping[str, object]]]) -> Iterator[str]:
     for number, (one, other) in enumerate(states, 2):
         yield from (f"step {number} {name}".rstrip() for name in _names_that_differ(one, other))
-
-
-NOTHING = TensorsCompared(0)
 
 
 def _losses(of: Run) -> tuple[Tensors, Tensors]:

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from reprise.model_check.comparison import Comparison, Place, compare_runs, compare_tensors, widest
+from reprise.model_check.comparison import Comparison, Place, compare_first_steps, compare_runs, compare_tensors, widest
 from reprise.model_check.errors import MeteringFails, PlainFails
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.regions import Key
@@ -151,8 +151,7 @@ class PlainRuns:
         return compared
 
     def _compared(self, seen: Run, *, whole: bool) -> Comparison:
-        compared = compare_runs(self.first, seen)
-        return compared if whole else compared.of_first_step
+        return (compare_runs if whole else compare_first_steps)(self.first, seen)
 
     def _counts(self, runs: Sequence[Comparison]) -> str:
         differing = sum(not one.agrees for one in runs)

@@ -109,10 +109,9 @@ _active: list[RegionLog] = []  # the innermost is last; all threads, as backward
 class RegionLog:
     """The regions of one step, and how often each ran."""
 
-    def __init__(
-        self, model: nn.Module, checkpoint: Callable[..., Any] | None, *, only: frozenset[Key] | None, watch: Watch | None
-    ) -> None:
-        self.checkpoint, self.only, self.watch = checkpoint, only, watch
+    def __init__(self, model: nn.Module, checkpoint: Callable[..., Any] | None, *, only: frozenset[Key] | None) -> None:
+        self.checkpoint, self.only = checkpoint, only
+        self.watch: Watch | None = None
         self.thread = threading.get_ident()  # the one that runs the step
         self.names = RegionNames(model)
         self.begin_step()
@@ -283,10 +282,9 @@ def redirect(
     *,
     globs: tuple[str, ...] = (),
     only: frozenset[Key] | None = None,
-    watch: Watch | None = None,
 ) -> RegionLog:
     """Have the model's regions run through ``checkpoint``, or plainly if it is None, until ``restoration`` undoes that."""
-    log = RegionLog(model, checkpoint, only=only, watch=watch)
+    log = RegionLog(model, checkpoint, only=only)
     modules = dict(model.named_modules())
     for name in matching(model, globs):
         module = modules[name]

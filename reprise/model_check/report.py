@@ -81,7 +81,7 @@ class Report:
     that get a gradient in a plain step, and that neither the model nor the loss reaches before it, so that it is not compared.
     ``chosen_by`` is what regions are chosen by with a budget: what it takes to run them again, in this unit.
     ``not_measured`` says why there are no figures of ``plain``, if so; ``other_leaves`` may lack some then.
-    ``plain_seconds`` are those of the fastest plain step.
+    ``plain_seconds`` are those of the fastest plain step. ``devices`` are those of the model's parameters.
     """
 
     regions: tuple[str, ...]
@@ -98,6 +98,9 @@ class Report:
     other_leaves: tuple[str, ...] = ()
     not_measured: str = ""
     plain_seconds: float = math.inf
+    versions: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    steps: int = 0
 
     @property
     def agrees(self) -> bool:

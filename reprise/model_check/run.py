@@ -53,12 +53,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Probe:
-    """What observes the first step: a mode around it, a context around each region's run, and a call after forward."""
+    """What observes one step: a mode around it, a context around each region's run, and a call after forward."""
 
     mode: Callable[[nn.Module], AbstractContextManager[Any]]
     watch: Callable[[nn.Module], Watch | None]
     after_forward: Callable[[nn.Module, RegionLog], None]
     compared: Callable[[Tensors], None] = lambda _: None  # is told which leaves besides the model's parameters are compared
+    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class FirstStep(StepEnd):
 class Run(FirstStep):
     """What a run left: its first step, what each of the ``later`` steps left, losses, and ``parameters`` after the last step.
 
-    ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code.
+    ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code; ``devices``, where its
+    parameters are.
     """
 
     later: tuple[StepEnd, ...]
@@ -110,6 +112,7 @@ class Run(FirstStep):
     parameters: Tensors
     initial: Tensors
     sources: frozenset[str]
+    devices: tuple[str, ...]
 
 
 @dataclass
@@ -189,11 +192,12 @@ def _run(
             probe.compared(subject.outside)
         restored, put_back = restoration(model), _putting_back(model, tensors, initial, subject.outside)
         with PutBackAgain(restored), PutBackAgain(put_back), PutBack(put_back), PutBack(restored):
-            log = redirect(model, checkpoint, globs=setting.globs, only=only, watch=watch)
+            log = redirect(model, checkpoint, globs=setting.globs, only=only)
             for number in range(1, steps + 1):
                 optimizer.zero_grad()
                 _clear_gradients(subject.outside)
-                observer = probe if first is None else None
+                observer = probe if probe and number == probe.step else None
+                log.watch = watch if observer else None
                 loss, time_taken = _step(subject, log, observer, at, number)
                 losses.append(loss.detach().to("cpu", copy=True))
                 seconds += [time_taken] if observer is None else []
@@ -213,6 +217,7 @@ def _run(
                 parameters=copies(dict(model.named_parameters())),
                 initial=initial,
                 sources=errors.sources(model, setting.build),
+                devices=tuple(sorted({str(one.device) for one in model.parameters()})),
             )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import statistics
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -11,10 +13,13 @@ from typing import Any
 import torch
 
 import impls
+from reprise.model_check.budgets.choice import Choice
 from reprise.model_check.checking import check
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.metering import Costs
+from reprise.model_check.regions import Key
 from reprise.model_check.report import Result
+from reprise.model_check.run import Setting, run
 from reprise.zoo import other_models, time_of_a_check, transformers_models
 from reprise.zoo.architecture import Architecture
 from reprise.zoo.torchvision_import import import_torchvision
@@ -27,6 +32,7 @@ BUDGETED = {
     "transformers": ("GPT-2", "Llama", "Mixtral", "Mamba", "BERT", "T5", "ViT", "Whisper", "Wav2Vec2"),
     "diffusers": ("UNet2DCondition",),
 }
+ROUNDS, STEPS = 13, 3  # rounds in which both choices are timed, by the fastest of a few steps; the 4th of 13 is the quartile
 
 
 def architectures() -> tuple[Architecture, ...]:
@@ -134,7 +140,27 @@ def budgeted(architecture: Architecture) -> dict[str, Any]:
         "flops_plain": plain.flops,
         "flops": chosen.flops,
         "flops_of_all": chosen.flops_of_all,
+        "time_beside_all": quartiles_of_time(architecture, chosen),
     }
+
+
+def quartiles_of_time(architecture: Architecture, chosen: Choice) -> tuple[float, ...]:
+    """Seconds of a step with the regions chosen, as a ratio to those with all: the quartiles of rounds, lowest first.
+
+    In each round a model is built, and its steps run, for the one and then for the other.
+    """
+    setting, checkpoint = Setting(architecture.build, steps=STEPS), impls.get(BUDGETED_BY).checkpoint
+    names = {*chosen.globs, *chosen.unnamed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each run would repeat the model's warnings
+        outermost = [one for one in run(setting, None, steps=1).regions if len(one.key) == 1]
+        every = frozenset(one.key for one in outermost)
+        some = frozenset(one.key for one in outermost if one.name in names)
+
+        def seconds(keys: frozenset[Key]) -> float:
+            return min(run(setting, checkpoint, only=keys).seconds)
+
+        return tuple(statistics.quantiles([seconds(some) / seconds(every) for _ in range(ROUNDS)], method="inclusive"))
 
 
 def measured(tell: Callable[[str], object]) -> dict[str, Any]:

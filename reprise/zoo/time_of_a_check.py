@@ -39,18 +39,19 @@ def _build(*, checkpointed: bool = True) -> tuple[torch.nn.Module, Loss]:
 def measured() -> dict[str, Any]:
     """How many steps, checkpointed and plain, take as long as a check of the default implementations; medians of all rounds.
 
-    In each round both kinds of step are timed before the check and after it.
+    Both kinds of step are timed before each check and after the last one.
     """
     ratios: dict[str, list[float]] = {"checkpointed": [], "plain": []}
+    steps = {name: [_seconds_of_a_step(name)] for name in ratios}
     for _ in range(ROUNDS):
-        steps = {name: [_seconds_of_a_step(name)] for name in ratios}
         begun = time.perf_counter()
         report = check(_build, impl=DEFAULT)
         seconds = time.perf_counter() - begun
         if not report.agrees:
             raise ValueError(f"the check of a Llama of {SIZES['num_hidden_layers']} layers was to agree: {report}")
         for name, values in ratios.items():
-            values.append(seconds / statistics.mean([*steps[name], _seconds_of_a_step(name)]))
+            steps[name].append(_seconds_of_a_step(name))
+            values.append(seconds / statistics.mean(steps[name][-2:]))
     model = f"Llama of {SIZES['num_hidden_layers']} layers, width {SIZES['hidden_size']}, {SEQUENCES} × {TOKENS} tokens"
     return {"model": model, "implementations": [*DEFAULT], **{name: statistics.median(of) for name, of in ratios.items()}}
 

@@ -18,7 +18,7 @@ from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
-RECORDED = 3  # steps in which a recomputation may show that it differs, where steps differ anyway
+RECORDED = 3  # steps that are recorded at most, in which a recomputation may show that it differs
 TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
@@ -36,9 +36,10 @@ IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
 SAME_ONCE = (
-    "every operator that the recomputations of one more step ran reads and gives the same values as in forward; plain steps "
-    "are not all alike, so another step may show a difference"
+    "every operator that the recomputations of one more step ran reads and gives the same values as in forward; steps are "
+    "not all alike, so another step may show a difference"
 )
+GONE = "no smallest set of regions is named, since the fault comes and goes: it did not show when the step was run once more"
 SAME_AGAIN = (
     "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
     "not in a region's values, but in how often something happens, in gradients that the implementation passes on, or in what "
@@ -152,12 +153,19 @@ def _modes(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
 
 
 def explain_divergence(
-    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None, error_type: str = ""
+    setting: Setting,
+    checkpoint: Checkpoint,
+    plain: PlainRuns,
+    compared: Comparison | None,
+    error_type: str = "",
+    *,
+    is_certain: bool = True,
 ) -> Explanation:
     """Name a smallest set of regions that still goes wrong, and where its recomputations differ from forward.
 
     ``compared`` has what diverges: a set goes wrong if some of that diverges again. It is None if the implementation raised
-    an error, of ``error_type``: a set goes wrong if it raises one of that type.
+    an error, of ``error_type``: a set goes wrong if it raises one of that type. What comes and goes is not ``is_certain``, so
+    that a set without it may be one that has it. Every set that is named was run and went wrong.
     """
 
     def shows(some: list[Key]) -> bool:
@@ -169,14 +177,25 @@ def explain_divergence(
             return compared is None and errors.type_name(raised) == error_type
         return compared is not None and bool(plain.beyond(compare_runs(plain.first, seen)) & compared.distances.keys())
 
-    found, is_smallest = shrink([one.key for one in plain.first.regions], shows)
-    names = _names(plain.first)
-    told = "smallest set of regions that shows it"
-    if not is_smallest:
-        told = f"set of {len(found)} regions that shows it, perhaps not the smallest, since no more than {TRIES} runs are made"
-    recording, ended_by = record(setting, checkpoint, frozenset(found))
-    explained = _of_step(recording, ended_by, names, found)
-    return replace(explained, lines=(f"{told}: {', '.join(names[key] for key in found)}", *explained.lines))
+    every, names = [one.key for one in plain.first.regions], _names(plain.first)
+    found, reason = every, ""
+    if is_again := shows(every):
+        found, is_smallest = shrink(every, shows)
+        reason = "" if is_smallest else f", since no more than {TRIES} runs are made"
+        reason = reason if is_certain else ", since the fault comes and goes"
+        told = f"set of {len(found)} regions that shows it, perhaps not the smallest{reason}"
+        told = f"{told if reason else 'smallest set of regions that shows it'}: {', '.join(names[key] for key in found)}"
+    else:
+        told = f"{GONE}, with all {len(every)} regions"
+    begins_at_once = compared is not None and not compared.of_first_step.agrees
+    for step in range(1, min(setting.steps, RECORDED) + 1):
+        recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
+        if begins_at_once or ended_by or _differing(recording):
+            break
+    is_seen = begins_at_once or ended_by or setting.steps <= RECORDED
+    is_same = is_seen and is_again and is_certain and plain.spread.agrees
+    explained = _of_step(recording, ended_by, names, found, same=SAME_AGAIN if is_same else SAME_ONCE)
+    return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
 
 
 def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns) -> tuple[Explanation, Explanation]:

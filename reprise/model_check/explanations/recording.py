@@ -278,8 +278,13 @@ def _initializes_lazy_module() -> bool:
     return any(frame.f_code is torch_private.code_of_lazy_initialization for frame in regions.frames(of_region=True))
 
 
-def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:
-    """One step, recorded, and the error that ended it, if any. Raises BuildFails, and MeteringFails for an error of its own."""
+def record(
+    setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None, *, step: int = 1
+) -> tuple[Recording, str]:
+    """One step, recorded, and the error that ended it, or one before, if any.
+
+    Raises BuildFails, and MeteringFails for an error of its own.
+    """
     made: list[Recording] = []
 
     def mode(model: nn.Module) -> Recording:
@@ -291,7 +296,7 @@ def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key]
 
     error = ""
     try:
-        run(setting, checkpoint, steps=1, only=only, probe=Probe(mode, watch, lambda *_: None))
+        run(setting, checkpoint, steps=step, only=only, probe=Probe(mode, watch, lambda *_: None, step=step))
     except BuildFails:
         raise
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is returned

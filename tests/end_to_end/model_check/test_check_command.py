@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,16 @@ def test_the_status_and_the_json_of_the_command(name: str, status: int, tmp_path
     assert (told["results"][0]["verdict"], told["agrees"], told["passes"]) == (
         ("diverges", False, False) if status else ("agrees", True, True)
     )
+
+
+def test_the_json_has_versions_devices_and_the_number_of_steps(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert main([f"{HERE}:build", "--impl", "nested", "--steps", "3", "--json", str(path)]) == 0
+    told = json.loads(path.read_text())
+    versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("torch", "numpy")}}
+    assert (told["versions"], told["devices"], told["steps"]) == (versions, ["cpu"], 3)
+    compared = told["results"][0]["comparison"]
+    assert compared["gradients_of_later_steps"]["total"] == 2 * compared["gradients"]["total"]
 
 
 def test_the_command_imports_neither_the_suite_nor_its_libraries() -> None:

@@ -14,7 +14,7 @@ from impls import Implementation
 from reprise.model_check import regions
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import explain
-from reprise.model_check.explanations.explain import TRIES, explain_divergence, shrink
+from reprise.model_check.explanations.explain import GONE, SAME_ONCE, TRIES, explain_divergence, shrink
 from reprise.model_check.plain_runs import PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Setting
@@ -128,3 +128,54 @@ def test_a_set_that_may_not_be_the_smallest_is_told_with_its_size(monkeypatch: p
     (result,) = check(build, impl=one, steps=1, explain=True).results
     told = "set of 2 regions that shows it, perhaps not the smallest, since no more than 1 runs are made: layers.1 ("
     assert result.explanation.lines[0].startswith(told)
+
+
+def own(fault: Callable[..., Any]) -> Implementation:
+    return Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=fault)
+
+
+@pytest.mark.parametrize("error", [ValueError("once"), KeyError("once")])
+def test_a_fault_that_does_not_show_again_has_no_smallest_set(error: Exception) -> None:
+    """No set was run that went wrong, so none may be named."""
+    raised: list[Exception] = []
+
+    def failing_once(function: Any, *args: Any) -> Any:
+        if not raised:
+            raised.append(error)
+            raise error
+        return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False)
+
+    (result,) = check(build, impl=own(failing_once), steps=1, explain=True).results
+    assert result.error.endswith("once'" if isinstance(error, KeyError) else "once")
+    assert result.explanation.lines == (f"{GONE}, with all 3 regions", SAME_ONCE)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_set_that_is_named_was_run_and_went_wrong(count: int) -> None:
+    """Also if it is all regions, and if it is the only one."""
+    wrong: list[frozenset[Key] | None] = []
+
+    def failing_in_all(function: Any, *args: Any) -> Any:
+        only = regions._active[-1].only
+        if only is None or len(only) == count:
+            wrong.append(only)
+            raise ValueError("sought")
+        return function(*args)
+
+    def few() -> Any:
+        model, x = build()
+        model.layers = model.layers[:count]
+        return model, x
+
+    (result,) = check(few, impl=own(failing_in_all), steps=1, explain=True).results
+    named = {region.partition(" (")[0] for region in result.explanation.lines[0].partition(": ")[2].split(", ")}
+    assert named == {f"layers.{number}" for number in range(count)}
+    assert wrong == [None, None, {*keys(count)}, {*keys(count)}]  # the verdict, the meter, the set, and its recording
+
+
+def test_of_what_comes_and_goes_no_set_is_called_the_smallest() -> None:
+    setting = Setting(build, steps=1)
+    plain = PlainRuns.begun(setting, lambda _: None)
+    found = explain_divergence(setting, failing_with_the_second, plain, None, "builtins.ValueError", is_certain=False)
+    told = "set of 1 regions that shows it, perhaps not the smallest, since the fault comes and goes: layers.1 ("
+    assert found.lines[0].startswith(told)

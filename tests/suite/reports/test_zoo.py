@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 import impls
+from reprise.model_check.regions import Key
+from reprise.model_check.run import Setting, run
 from reprise.zoo import publishing, running, time_of_a_check
 from reprise.zoo.architecture import Architecture
 
@@ -38,6 +40,7 @@ BUDGET = {
     "flops_plain": 100,
     "flops": 110,
     "flops_of_all": 130,
+    "time_beside_all": [0.8, 1.1, 1.3],
 }
 
 
@@ -129,6 +132,10 @@ BROKEN = [
     ({"predicted": 70}, "GPT-2: 70 bytes were predicted, 58 executed"),
     ({"agrees": False}, "GPT-2: 58 bytes within 60, agrees: False"),
     ({"flops": 131}, "GPT-2: 131 FLOPs with the regions chosen, 130 with all of them"),
+    (
+        {"time_beside_all": [1.01, 1.1, 1.3]},
+        "GPT-2: a step takes 1.10 (1.01 to 1.30) times as long as with all regions, longer in three of four rounds or more",
+    ),
 ]
 
 
@@ -160,11 +167,43 @@ def test_the_zoo_has_thirty_models_and_ten_budgets_each_by_one_name() -> None:
     assert {*budgets} <= {*names}
 
 
-def test_what_is_stored_of_a_model_is_what_its_row_shows() -> None:
-    def build() -> Any:
-        layer = nn.Linear(2, 2)
-        return nn.Sequential(layer), lambda _: checkpoint(layer, torch.ones(1, 2), use_reentrant=False).sum()
+def build() -> Any:
+    layer = nn.Linear(2, 2)
+    return nn.Sequential(layer), lambda _: checkpoint(layer, torch.ones(1, 2), use_reentrant=False).sum()
 
+
+def test_what_is_stored_of_a_model_is_what_its_row_shows() -> None:
     stored = running.examined(Architecture("own", "ours", "other", build), ["nested"])
     assert stored.keys() == row().keys()
     assert stored["error"] == ""
+
+
+class Stack(nn.Module):
+    """Six regions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 8)) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x
+
+
+def test_what_is_stored_of_a_budget_is_what_its_row_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a step with the regions chosen is timed in turn with one in which all are checkpointed."""
+    timed: list[frozenset[Key]] = []
+
+    def seen(setting: Setting, checkpoint: Any, **options: Any) -> Any:
+        timed.extend([options["only"]] if checkpoint else [])
+        return run(setting, checkpoint, **options)
+
+    monkeypatch.setattr(running, "run", seen)
+    stored = running.budgeted(Architecture("own", "ours", "other", lambda: (Stack(), torch.randn(64, 8))))
+    assert stored.keys() == BUDGET.keys()
+    assert stored["time_beside_all"] == tuple(sorted(stored["time_beside_all"]))
+    some, every = timed[:2]
+    assert (len(some), len(every)) == (stored["chosen"], stored["regions"])
+    assert 0 < len(some) < len(every)
+    assert timed == [some, every] * running.ROUNDS

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import recording
-from reprise.model_check.explanations.explain import SAME_AGAIN
+from reprise.model_check.explanations.explain import SAME_AGAIN, SAME_ONCE
 from tests.support import checked_models
 from tests.support.checked_models import built, explained, line_of
 
@@ -192,3 +192,46 @@ def test_an_error_of_the_recomputation_is_explained_and_told_in_few_lines() -> N
     told = str(report).splitlines()
     verdict = next(place for place, line in enumerate(told) if line.startswith("torch-nonreentrant refuses"))
     assert "smallest set" in "".join(told[verdict : verdict + 7])
+
+
+def third_call_on(self: Any) -> bool:
+    """Whether the layer has run in forward and again before, as in the first step; plain's two steps run it twice."""
+    self.kept.append(torch.empty(0))
+    return len(self.kept) > 2
+
+
+def other_values_in_the_second_step(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return (x * len(self.kept)).sin() if third_call_on(self) else x.sin()
+
+
+def fewer_operators_in_the_second_step(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.cos().sin() if third_call_on(self) and len(self.kept) == 3 else x.sin()
+
+
+LATER = [
+    (other_values_in_the_second_step, "diverges", "aten.mul.Tensor is called with 3 in forward, with 4 again"),
+    (fewer_operators_in_the_second_step, "refuses", "aten.cos.default in forward, aten.sin.default again"),
+]
+
+
+@pytest.mark.parametrize(("after", "verdict", "told"), LATER)
+def test_what_begins_in_the_second_step_is_looked_for_there(after: Any, verdict: str, told: str) -> None:
+    """Nothing differs in the first one, so to name that would deny that a region's values differ."""
+    (result,) = check(built(after), impl="torch-nonreentrant", explain=True).results
+    assert result.verdict == verdict
+    lines = result.explanation.lines
+    assert lines[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert lines[1] == "in step 2:"
+    assert lines[3] == f"operator 3, in module layers.1: {told}"
+
+
+def test_of_steps_that_are_not_recorded_nothing_is_denied() -> None:
+    """Three are recorded at most, and what begins in the fourth may be in a region's values."""
+
+    def other_values_from_the_fourth_step_on(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(torch.empty(0))
+        return (x * len(self.kept)).sin() if len(self.kept) > 6 else x.sin()
+
+    (result,) = check(built(other_values_from_the_fourth_step_on), impl="torch-nonreentrant", steps=4, explain=True).results
+    assert result.verdict == "diverges"
+    assert result.explanation.lines[1:] == ("in step 3:", SAME_ONCE)
