@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from impls.tensors.versions import VersionProbe, version_probe
-from impls.torch_private import has_storage, neg_view, pop_hooks, push_hooks, top_hooks
+from impls.torch_private import has_storage, neg_view, pop_hooks, push_hooks, run_frames_untraced, top_hooks
 
 if TYPE_CHECKING:
     from impls.offload.slice_use import Start
@@ -84,6 +84,11 @@ def storage_number(tensor: torch.Tensor) -> int | None:
 
 def _unpack(packed: Packed) -> torch.Tensor:
     return packed.unpack()
+
+
+# Autograd calls them from within compiled modules, where each would be compiled for each copy, until a limit is reached.
+run_frames_untraced(SliceHooks.pack.__code__)
+run_frames_untraced(_unpack.__code__)
 
 
 def _refuse(what: str, now: int, then: int) -> None:

@@ -291,13 +291,25 @@ def test_compiled_modules_stay_compiled(*, checkpoint: bool) -> None:
         compiled.append(module)
         return module.forward
 
-    layer = torch.nn.Linear(2, 2)
-    layer.compile(backend=backend)
-    OffloadModel([layer, torch.nn.Tanh()], "cpu", num_slices=1, checkpoint_activation=checkpoint)(
-        torch.randn(3, 2)
-    ).sum().backward()
-    assert compiled
-    assert layer.weight.grad is not None
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x).sin().exp()
+
+    torch._dynamo.reset()
+    blocks = [Block(), Block()]
+    for block in blocks:
+        block.compile(backend=backend)
+    model = OffloadModel(blocks, "cpu", num_slices=1, checkpoint_activation=checkpoint)
+    for _ in range(10):  # more often than a function is compiled anew
+        model(torch.randn(3, 2)).sum().backward()
+    assert [node.target for module in compiled for node in module.graph.nodes if node.op == "call_method"] == (
+        ["sin", "exp"] * len(compiled)
+    )
+    assert 0 < len(compiled) <= 4  # once for input of the user's and once for a result, in forward and in a recomputation
 
 
 class Failing(nn.Module):
