@@ -137,6 +137,13 @@ def test_weights_that_are_tied_by_their_memory_alone(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
+@for_readers("advanced", "wrong gradient", "optimizer in backward, post accumulate grad hook, fused optimizer")
+@offload_law(written(gradients.steps_in_backward, quiet=st.booleans(), away=HERE, **CUT))
+def test_steps_in_backward_come_after_what_runs_again(case: Case) -> None:
+    """A hook that steps a weight as soon as its gradient is there does not change what a slice runs again with."""
+    equals_plain(case)
+
+
 ASKED: dict[str, st.SearchStrategy[Any]] = {"create": st.booleans(), "away": HERE, **CUT}
 
 
@@ -190,8 +197,15 @@ TIMES = st.sampled_from(("once", "every second time"))
 @for_readers(
     "everyday", "wrong gradient", "ActNorm, data-dependent initialization, codebook, k-means, normalization, first batch"
 )
-@offload_law(written(silent_changes.at_times, how=STARTED, when=TIMES, away=HERE, **CUT), gradients=False)
+@offload_law(written(silent_changes.at_times, how=STARTED, when=TIMES, inside=st.booleans(), away=HERE, **CUT))
 def test_what_a_module_does_at_times(case: Case) -> None:
     """What a module does in its first call, or now and then, by a count in Python, gives plain's gradients, or is refused."""
     plain_runs(case)
-    case.equals_plain_or_refuses()
+    case.equals_plain_or_refuses(in_forward=True)
+
+
+@for_readers("advanced", "wrong state", "statistics, monitoring, forward hook, calibration, observer")
+@offload_law(written(silent_changes.in_forward_alone, how=st.sampled_from(("a switch", "a hook")), away=HERE, **CUT))
+def test_statistics_that_forward_alone_updates(case: Case) -> None:
+    """A buffer that a hook or a switch has forward update, and no recomputation, and that nobody reads there, is plain's."""
+    equals_plain(case)

@@ -192,10 +192,12 @@ def smallest(task: Task) -> str:
             return laid_out(task.script)
         races = _races(task.script, evaluate)
         best, earlier = task.script, _laid_out(task)
-        if earlier and _is_shown(earlier, comparison):
+        if earlier and _is_shown(earlier, comparison) and (races or not _races(earlier, evaluate)):
             best = earlier
         if best == task.script or is_long(best) or imports(parts(best, task.binding).program, OURS):
             found = [best, *reduced(best, comparison, REPEATED if races else 1)][-1]
+            if not races and _races(found, evaluate):  # a step was taken since threads met by chance
+                found = [best, *reduced(best, comparison, REPEATED)][-1]
             best = found if _is_shown(found, comparison) else best
         best = with_modules(_with_fewer_waits(best, comparison), used_modules(best))
         if races or _races(best, evaluate):

@@ -52,9 +52,23 @@ class Change(NamedTuple):
         return cls(told, not told and number != before.storage, number in updated, after is not copy)
 
 
-def changed_names(copies: Tensors, before: Mapping[str, CopyState], after: Mapping[str, Any], updated: set[int]) -> set[str]:
-    """The names of copies that a run changed in any way."""
-    return {name for name, copy in copies.items() if any(Change.of(copy, before[name], after[name], updated))}
+class Seen(NamedTuple):
+    """The names of parameters and buffers that a run changed, and of those that it read, other than to change them."""
+
+    changed: set[str]
+    read: set[str]
+
+    @classmethod
+    def of(
+        cls, copies: Tensors, before: Mapping[str, CopyState], after: Mapping[str, Any], updated: set[int], read: set[int]
+    ) -> Seen:
+        """What was seen of these copies; ``updated`` and ``read`` are storages. One that is replaced counts as read."""
+        changes = {name: Change.of(copy, before[name], after[name], updated) for name, copy in copies.items()}
+        replaced = {name for name, each in changes.items() if each.assigned or each.redirected}
+        return cls(
+            {name for name, each in changes.items() if any(each)},
+            replaced | {name for name, each in before.items() if each.storage in read},
+        )
 
 
 class Neighbour(NamedTuple):
@@ -180,7 +194,6 @@ class Changes:
             self.refuse_settings(name, copy, before[name])
             if not (changed or assigned):
                 continue
-            start.changed.add(name)
             self.refuse(name, copy, after[name], copy.grad_fn is not before[name].node)
             if assigned or redirected:
                 self.refuse_sharing(name, after)

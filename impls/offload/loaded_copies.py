@@ -8,6 +8,7 @@ forward-mode differentiation go the other way.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.autograd import forward_ad
 from impls.graph.streams import CopyStreams
 from impls.offload.transfers import Route
 from impls.tensors.attributes import attributes, with_attributes
-from impls.torch_private import current_graph_task_id, has_storage
+from impls.torch_private import current_graph_task_id, has_storage, queue_callback
 
 
 class _Mail:
@@ -56,9 +57,60 @@ class _Values:
         self.tensor = tensor
 
 
-# The engine runs the node with the highest number first, and those of leaves have the highest there is. A gradient is to be in
-# ``.grad`` as soon as it would be without the copy: hooks of modules read it there, and hooks of parameters have an order.
+# The engine runs the node with the highest number first, and those of leaves have the highest there is.
 _BEFORE_OTHERS = 2**64 - 2
+
+
+class Delivery:
+    """When gradients of a slice's copies get to the parameters: as soon as they would without copies, unless it runs again.
+
+    Hooks of modules find them in ``.grad`` then, and hooks of parameters have an order. A slice that runs again does that
+    before any of its parameters gets a gradient, since a hook may step that: until its ``regions`` have run again in a
+    backward, gradients come after everything else of the slice.
+    """
+
+    def __init__(self, regions: int) -> None:
+        self.regions = regions
+        self.numbers: list[tuple[Any, int]] = []  # nodes, and when the engine runs them otherwise
+        self.task, self.again = -1, set[int]()
+
+    def add(self, alias: torch.Tensor) -> None:
+        """An alias that ``attach`` has made with a graph."""
+        near: Any = alias.grad_fn
+        # The one on the parameter's side before that of another copy, whose gradient came later.
+        for node, number in ((near, _BEFORE_OTHERS), (near.next_functions[0][0], _BEFORE_OTHERS + 1)):
+            if self.regions:
+                self.numbers.append((node, number))
+            else:
+                node._set_sequence_nr(number)
+
+    def note(self, region: int) -> None:
+        """A region has run again in the backward that is under way, if any is."""
+        task = current_graph_task_id()
+        if task == -1:
+            return
+        if task != self.task:
+            self.task, self.again = task, set()
+        self.again.add(region)
+        if len(self.again) == self.regions:
+            queue_callback(_Hastened(self.numbers))
+
+
+class _Hastened:
+    """Nodes that the engine runs before others until its task ends, which owns this as its final callback."""
+
+    def __init__(self, numbers: Iterable[tuple[Any, int]]) -> None:
+        self.before = [(node, node._sequence_nr()) for node, _ in numbers]
+        for node, number in numbers:
+            node._set_sequence_nr(number)
+
+    def __call__(self) -> None:
+        for node, number in self.before:
+            node._set_sequence_nr(number)
+        self.before = []
+
+    def __del__(self) -> None:
+        self()
 
 
 class _Arrive(torch.autograd.Function):
@@ -129,7 +181,7 @@ class _Attach(torch.autograd.Function):
         return tangents[0].to(ctx.target)
 
 
-def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch.Tensor:
+def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route, delivery: Delivery) -> torch.Tensor:
     """An alias of ``values`` whose gradient goes to ``parameter``; without a graph if that one requires none.
 
     It has a graph under no_grad too, as a parameter still requires grad there. It has the parameter's tangent.
@@ -141,10 +193,8 @@ def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch
     mail = _Mail()
     side = route.copy_streams if parameter.device == route.offload_device else None
     with torch.enable_grad():
-        near = _Arrive.apply(parameter, mail)
-        alias = _Attach.apply(near, _Values(values), side, mail)
-    alias.grad_fn._set_sequence_nr(_BEFORE_OTHERS)
-    near.grad_fn._set_sequence_nr(_BEFORE_OTHERS + 1)  # before another copy's, whose gradient came later
+        alias = _Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail)
+    delivery.add(alias)
     return as_original(alias, parameter)
 
 

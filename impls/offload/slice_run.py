@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,9 +13,9 @@ import torch
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
 from impls.offload.boundary import Boundary, SharedInputs, no_backward_below
-from impls.offload.changes import Changes, CopyState, SharedMemory, changed_names
+from impls.offload.changes import Changes, CopyState, Seen, SharedMemory
 from impls.offload.execution import execute, in_modes, told_beside
-from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_nothing, tangent_of
+from impls.offload.loaded_copies import Delivery, Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
 from impls.offload.slice_use import Below, Loaded, SliceUse, Start, data_of
@@ -40,6 +41,9 @@ class SliceRun:
         self.copies: Tensors = {}
         self.stale: set[str] = set()  # copies whose originals a microbatch has changed by another name
         self.changes = Changes(self.title, self.use, chain, memory)
+        self.delivery = Delivery(0)
+        self.see: Callable[[Mapping[str, Any]], Seen] | None = None  # of what modules have, while they run
+        self.seen = Seen(set(), set())  # by the last microbatch
         memory.slices.append(self.use.tensors)
         self.reading: list[Any] = []
 
@@ -63,6 +67,7 @@ class SliceRun:
                 self.load()
             assert self.loaded is not None
             self.use.below, self.use.recomputed = below, checkpointed and torch.is_grad_enabled()
+            self.delivery = Delivery(len(calls) if self.use.recomputed else 0)
             self.loaded.arrival.wait()
             try:
                 for name, values in self.loaded.arrival.copies.items():
@@ -71,7 +76,7 @@ class SliceRun:
                 self.write_back(self.copies)
                 return results
             finally:
-                self.loaded, self.copies = None, {}
+                self.loaded, self.copies, self.see = None, {}, None
 
     def write_back(self, copies: Tensors) -> None:
         """Give the originals what the run left."""
@@ -80,7 +85,7 @@ class SliceRun:
 
     def attach(self, name: str, values: torch.Tensor) -> None:
         """Give the modules these values under this name from now on."""
-        self.copies[name] = attach(values, self.use.tensors[name], self.route)
+        self.copies[name] = attach(values, self.use.tensors[name], self.route, self.delivery)
 
     def run_one(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Start from what the microbatch before left, in copies of its own; these stay until the run is over, or another tensor
@@ -95,15 +100,16 @@ class SliceRun:
         self.changes.begin(start)
         shared = SharedInputs(args, kwargs)
         region = _Region(self, Boundary(self.title, args, kwargs, self.route))
-        region.first = lambda: self.forward(args, kwargs)
+        region.first, region.seen_so_far = lambda: self.forward(args, kwargs), self.seen_so_far
         try:
             with no_backward_below(self.title, args, kwargs):
                 # Not stopped early, or modules would stay as forward has them in between: in evaluation, or with a hook.
                 value = checkpoint(region, *region.boundary.generators, early_stop=False)
             shared.refuse_changes(self.title)
+            region.end_forward(self.seen)
             return value
         finally:
-            region.first = region.thread = None
+            region.first = region.seen_so_far = region.thread = None
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
@@ -114,7 +120,8 @@ class SliceRun:
             twins.note_stale_copy(name)
         for name in self.changes.names - self.changes.assigned.keys():
             twins.note_stale_original(name)
-        statistics = WriteRecorder(twins)
+        statistics = WriteRecorder(twins, reads=self.use.recomputed)
+        self.see = partial(Seen.of, self.copies, before, updated=statistics.updated, read=statistics.read)
         try:
             with statistics if self.memory.in_use else nullcontext():
                 value = execute(self.use, self.chain, given, start, args, kwargs)
@@ -128,8 +135,19 @@ class SliceRun:
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated, start)
+        self.seen = self.see(given)
         self.copies, self.stale = given, twins.stale_copies
         return value
+
+    def seen_so_far(self) -> Seen:
+        """What forward, which is under way, has changed and read until now."""
+        assert self.see is not None
+        after = dict[str, Any](self.copies)
+        for name in after:
+            path, _, own = name.rpartition(".")
+            module = self.chain.get_submodule(path)
+            after[name] = {**module._buffers, **module._parameters}.get(own)
+        return self.see(after)
 
     def refuse_other_settings(self, before: Mapping[str, CopyState]) -> None:
         """One that has a reference to an original, as a hook may, can give it other data or freeze it, unlike the copy."""
@@ -177,7 +195,10 @@ class _Region:
         self.memory = run.memory
         self.neighbours = {name: run.memory.neighbours(name) for name in run.use.tensors}
         self.modes = [(module, module.training) for module in self.chain.modules()]
+        self.delivery = run.delivery
         self.first: Callable[[], Any] | None = None
+        self.seen_so_far: Callable[[], Seen] | None = None  # by forward, until it is over
+        self.seen = Seen(set(), set())  # by forward; until it is over, by backward calls inside
         self.thread: int | None = None  # on which forward runs, until it is over
         self.__qualname__ = run.title
 
@@ -196,6 +217,7 @@ class _Region:
                 f"{self.__qualname__} ran on tensors that have tangents of forward-mode differentiation, which are not there "
                 "when it runs again in backward. Pass checkpoint_activation=False"
             )
+        so_far = None if self.seen_so_far is None else self.seen_so_far()
         self.refuse_lost_places()
         names = [name for name in self.flags if name not in self.start]
         self.use.check(names)
@@ -216,7 +238,7 @@ class _Region:
         args, kwargs = self.boundary.restore(nowhere)
         try:
             # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
-            writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__))
+            writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__), reads=True)
             # For a backward inside forward no further than that has come: others have no business yet to change or raise.
             chain = self.chain.again(as_far_as_it_is=self.thread is not None)
             with (
@@ -227,21 +249,31 @@ class _Region:
                 value = execute(self.use, chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True
-        if self.thread is None:  # else it has not run to its end
-            self.refuse_other_changes(changed_names(aliases, before, given, writes.updated))
+        seen = Seen.of(aliases, before, given, writes.updated, writes.read)
+        if so_far is None:
+            self.refuse_other_changes(self.seen, seen, self.seen.changed ^ seen.changed)
+        else:  # this has run on for as long as a module takes that forward is in the middle of
+            self.refuse_other_changes(so_far, seen, so_far.changed - seen.changed)
+            self.seen = Seen(self.seen.changed | seen.changed, self.seen.read | seen.read)
+        self.delivery.note(id(self))
         return value
 
-    def refuse_other_changes(self, changed: set[str]) -> None:
-        """Raise RuntimeError if other parameters and buffers were changed than in forward, by something that Python remembers.
+    def end_forward(self, seen: Seen) -> None:
+        """Forward is over, and this is what it changed and read."""
+        self.refuse_other_changes(seen, self.seen, self.seen.changed - seen.changed)
+        self.seen = seen
+
+    def refuse_other_changes(self, forward: Seen, again: Seen, differing: set[str]) -> None:
+        """Raise RuntimeError if one of those that forward alone has changed, or another run alone, is read by either.
 
         A run starts with the values that forward started with, and with attributes of modules as they are now.
         """
-        if changed == self.start.changed:
+        if not differing & (forward.read | again.read):
             return
-        forward, again = (", ".join(sorted(names)) or "nothing" for names in (self.start.changed, changed))
+        first, second = (", ".join(sorted(names & differing)) or "nothing" for names in (forward.changed, again.changed))
         raise RuntimeError(
             f"{self.__qualname__} changed other parameters or buffers when it ran again in backward than it did in forward: "
-            f"{again} instead of {forward}. Where modules do something only once, or now and then, keep what decides it in a "
+            f"{second} instead of {first}. Where modules do something only once, or now and then, keep what decides it in a "
             "buffer, which a recomputation starts with as forward did, or pass checkpoint_activation=False"
         )
 

@@ -62,15 +62,14 @@ class Stamp(NamedTuple):
 class Start(dict[str, torch.Tensor]):
     """The values that one microbatch started from, of parameters and buffers that some microbatch changes.
 
-    They are on the offload device. ``changed`` has the names that this microbatch changed, ``silent`` those of them without
-    a new version: references saved to them read the original, as plain autograd does. ``overtaken`` has the names whose saved
-    value is gone: a later microbatch changed it (its value here is the start of the microbatch after this one), or it was
-    given other ``.data`` (None).
+    They are on the offload device. ``silent`` has the names that this microbatch changed without a new version: references
+    saved to them read the original, as plain autograd does. ``overtaken`` has the names whose saved value is gone: a later
+    microbatch changed it (its value here is the start of the microbatch after this one), or it was given other ``.data``
+    (None).
     """
 
     def __init__(self, values: Mapping[str, torch.Tensor] | None = None) -> None:
         super().__init__(values or {})
-        self.changed: set[str] = set()
         self.silent: set[str] = set()
         self.overtaken: dict[str, Start | None] = {}
 

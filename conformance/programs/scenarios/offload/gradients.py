@@ -187,3 +187,29 @@ def through_a_later_module(OffloadModel, note, device, place, *, changes, checkp
     y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
     note("buffers after backward", here(model.buffers()))
+
+
+def steps_in_backward(OffloadModel, note, device, place, *, quiet, slices, checkpoint):  # noqa: N803
+    class Shifted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = torch.nn.Parameter(torch.ones(2, device=device))
+
+        def forward(self, x):
+            scale = self.shift.detach().clone()
+            return (x * scale).sin() + self.shift  # the gradient of the sum needs nothing that was saved
+
+    def step(p):
+        if quiet:
+            p.data.sub_(p.grad)
+        else:
+            with torch.no_grad():
+                p -= p.grad
+
+    model = OffloadModel([Shifted(), Shifted()], place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    model(torch.ones(2, 2, device=place)).sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+    note("parameters", here(model.parameters()))
