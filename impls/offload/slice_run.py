@@ -219,6 +219,17 @@ class _Region:
             )
         so_far = None if self.seen_so_far is None else self.seen_so_far()
         self.refuse_lost_places()
+        value, seen = self.run_again()
+        if so_far is None:
+            self.refuse_other_changes(self.seen, seen, self.seen.changed ^ seen.changed)
+        else:  # this has run on for as long as a module takes that forward is in the middle of
+            self.refuse_other_changes(so_far, seen, so_far.changed - seen.changed)
+            self.seen = Seen(self.seen.changed | seen.changed, self.seen.read | seen.read)
+        self.delivery.note(id(self))
+        return value
+
+    def load(self) -> Tensors:
+        """The parameters and buffers that forward began with."""
         names = [name for name in self.flags if name not in self.start]
         self.use.check(names)
         self.use.check_silent(names)
@@ -231,14 +242,18 @@ class _Region:
             own = self.use.residence.route.load(self.start)
             own.wait()
             copies |= own.copies
-        nowhere = Nowhere(self.__qualname__)
+        return copies
+
+    def run_again(self) -> tuple[Any, Seen]:
+        """The value of another run, and what that changed and read."""
+        copies, nowhere = self.load(), Nowhere(self.__qualname__)
         given = {name: attach_to_nothing(copies[name], flag, nowhere) for name, flag in self.flags.items()}
         given = {name: as_original(alias, self.use.tensors[name]) for name, alias in given.items()}
         aliases, before = dict(given), {name: CopyState.of(alias) for name, alias in given.items()}
         args, kwargs = self.boundary.restore(nowhere)
+        # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
+        writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__), reads=True)
         try:
-            # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
-            writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__), reads=True)
             # For a backward inside forward no further than that has come: others have no business yet to change or raise.
             chain = self.chain.again(as_far_as_it_is=self.thread is not None)
             with (
@@ -249,14 +264,7 @@ class _Region:
                 value = execute(self.use, chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True
-        seen = Seen.of(aliases, before, given, writes.updated, writes.read)
-        if so_far is None:
-            self.refuse_other_changes(self.seen, seen, self.seen.changed ^ seen.changed)
-        else:  # this has run on for as long as a module takes that forward is in the middle of
-            self.refuse_other_changes(so_far, seen, so_far.changed - seen.changed)
-            self.seen = Seen(self.seen.changed | seen.changed, self.seen.read | seen.read)
-        self.delivery.note(id(self))
-        return value
+        return value, Seen.of(aliases, before, given, writes.updated, writes.read)
 
     def end_forward(self, seen: Seen) -> None:
         """Forward is over, and this is what it changed and read."""
