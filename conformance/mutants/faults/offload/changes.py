@@ -271,8 +271,9 @@ def leaves_a_buffer_that_it_refused(copy: Copy) -> None:
 def brings_every_gradient_to_the_host(copy: Copy) -> None:
     """Gradients of parameters that have left the offload device are sent there, too."""
 
-    def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
-        return there(values, parameter, SimpleNamespace(copy_streams=route.copy_streams, offload_device=parameter.device))
+    def attach(there: Any, values: Any, parameter: Any, route: Any, delivery: Any) -> Any:
+        near = SimpleNamespace(copy_streams=route.copy_streams, offload_device=parameter.device)
+        return there(values, parameter, near, delivery)
 
     copy.call_instead("offload.loaded_copies", "attach", attach)
 
@@ -281,9 +282,9 @@ def brings_every_gradient_to_the_host(copy: Copy) -> None:
 def attaches_nothing_without_grad_mode(copy: Copy) -> None:
     """Under no_grad copies of parameters require no grad."""
 
-    def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
+    def attach(there: Any, values: Any, parameter: Any, route: Any, delivery: Any) -> Any:
         if torch.is_grad_enabled():
-            return there(values, parameter, route)
+            return there(values, parameter, route, delivery)
         return copy["offload.loaded_copies"].as_original(values.detach(), parameter)
 
     copy.call_instead("offload.loaded_copies", "attach", attach)
