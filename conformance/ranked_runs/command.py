@@ -107,7 +107,9 @@ class Choice:
         """Where results of all laws for these implementations are published; None for a part of either."""
         if self == Choice():
             return PUBLISHED
-        return PUBLISHED_PEERS if self == Choice(peers=True) and not self._missing() else None
+        missing = selection.left_out(self.peers, self.impl, self.device)
+        is_whole = self == Choice(peers=True) and not any(impls.PEERS[name].runs_on(self.device) for name in missing)
+        return PUBLISHED_PEERS if is_whole else None
 
     def _missing(self, wanted: Sequence[str] = ()) -> str:
         """What to add to a message: those of the peers, or of what has to be built, that cannot be judged here, and why."""
