@@ -98,6 +98,7 @@ def test_the_executed_peak_is_within_the_budget_and_as_predicted(impl: str, budg
     assert chosen.predicted == pytest.approx(chosen.executed, rel=0.05)
     assert chosen.flops <= chosen.flops_of_all
     assert bool(chosen.globs) == (budget != "100%")
+    assert f"    peak {chosen.executed:,} bytes in the first step, executed; predicted" in str(report)
 
 
 def test_pasted_globs_have_the_executed_peak() -> None:
