@@ -144,18 +144,20 @@ def _beside_plain(setting: Setting, recording: Recording, names: Mapping[Key, st
         return (NOT_COMPARED,)
     found = [
         (difference, key)
-        for key, number in recording.runs
+        for key, number in {**plain.runs, **recording.runs}
         if key and not number and (difference := _of_forward(plain, recording, key))
     ]
     if not found:
         return (SAME_AGAIN,)
     difference, key = min(found, key=lambda one: one[0].second.time if one[0].second else recording.time)
-    return f"{UNLIKE_PLAIN}, in region {names[key]}:", *difference.lines
+    region = names.get(key) or {**plain.names, **recording.names}[key]
+    return f"{UNLIKE_PLAIN}, in region {region}:", *difference.lines
 
 
 def _of_forward(plain: Recording, seen: Recording, key: Key) -> OperatorDifference | None:
     run = (key, 0)
-    return first_difference(plain.runs.get(run, []), seen.runs.get(run, []), BESIDE_PLAIN, both_ended=run in seen.finished)
+    both_ended = run in seen.finished or run not in seen.begun  # what never ran lacks what plain's ran
+    return first_difference(plain.runs.get(run, []), seen.runs.get(run, []), BESIDE_PLAIN, both_ended=both_ended)
 
 
 def _of_step(

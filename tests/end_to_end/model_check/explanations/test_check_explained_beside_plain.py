@@ -90,6 +90,27 @@ def test_of_a_later_step_it_is_not_concluded_that_forward_is_plains() -> None:
     assert result.explanation.lines[-1] == NOT_COMPARED
 
 
+def test_a_function_that_never_ran_is_named() -> None:
+    calls = 0
+
+    def build() -> Any:
+        nonlocal calls
+        calls = 0
+        return built()()
+
+    def without_the_second(function: Any, x: torch.Tensor, **_: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return x if calls == 2 else checkpoint(function, x, use_reentrant=False)
+
+    (result,) = check(build, impl=own(without_the_second), explain=True, steps=1).results
+    assert result.verdict == "diverges"
+    _, unlike, operator, *_ = result.explanation.lines
+    assert unlike.startswith(f"{UNLIKE_PLAIN}, in region layers.")
+    assert operator.startswith("operator 0, in module layers.")
+    assert operator.endswith("runs in plain alone")
+
+
 class Sine(nn.Module):
     """Saves its input before its only operator runs, where a recomputation is stopped."""
 
