@@ -34,6 +34,10 @@ try:
     is_mkldnn_enabled = torch._C._get_mkldnn_enabled
     set_mkldnn_enabled = torch._C._set_mkldnn_enabled
 
+    # Of a backend and a part of it. torch.backends.mkldnn.fp32_precision sets that of all backends.
+    fp32_precision = torch._C._get_fp32_precision_getter
+    set_fp32_precision = torch._C._set_fp32_precision_setter
+
     # torch.autograd.set_multithreading_enabled, as a function that can be asked.
     has_backward_threads = torch._C._is_multithreading_enabled
     set_backward_threads = torch._C._set_multithreading_enabled

@@ -7,6 +7,7 @@ import gc
 import inspect
 import platform
 import statistics
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,6 +44,7 @@ from reprise.model_check.text.report_text import NOT_TOLD_APART
 from reprise.model_check.user_lines import find_lines
 
 DEFAULT = ("torch-nonreentrant", "nested")
+_ONE_AT_A_TIME = threading.RLock()  # of all threads: a check redirects PyTorch's checkpoint and seeds random numbers
 _PLAIN = ""  # the key for plain's seconds: no implementation has this name, whereas one may be called plain
 
 
@@ -64,6 +66,7 @@ def check(
     ``budget`` in bytes, such as 500000 and "1.5GiB", or as a share of plain's peak, "60%", regions are chosen (with scipy).
     By default torch-reentrant is checked, too, if a call of the model asks for ``use_reentrant=True``.
     Raises TypeError and ValueError for what is not accepted and for a model that fails without checkpointing.
+    A check in another thread waits until this one ends.
     Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
     """
     if not isinstance(steps, int) or steps < 1:
@@ -80,9 +83,13 @@ def check(
         raise InvalidArgument("impl is empty; name at least one implementation")
     if others := [one.name for one in found if one.kind != "checkpoint"]:
         raise InvalidArgument(f"impl is {others[0]!r}, which is no checkpoint; name one of kind checkpoint, such as nested")
+    names = [one.name for one in found]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidArgument(f"impl has {double!r} {names.count(double)} times; give each implementation a name of its own")
     setting = Setting(_anew(build), _globs(regions), _device(device), steps=steps)
     tell = progress or (lambda _: None)
-    with warnings.catch_warnings(), warnings.catch_warnings():  # one is left if an interrupt comes as the other ends
+    # Filters are kept twice, as one is left if an interrupt comes as the other ends.
+    with _ONE_AT_A_TIME, warnings.catch_warnings(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each run would repeat the model's warnings
         return _Check(setting, tell, explain, budget, adds_reentrant=impl is DEFAULT).report(found)
 
@@ -205,6 +212,11 @@ class _Check:
     def report(self, found: list[Implementation]) -> Report:
         self.tell("build(), then plain, twice")
         plain = PlainRuns.begun(self.setting, self.tell)
+        if not plain.first.gradients:
+            raise NotAccepted(
+                "no parameter has a gradient after the plain step's backward, so there is nothing to compare; let build() "
+                "return a loss that depends on parameters, and no hook that takes gradients away, as one that updates them may"
+            )
         if not proves_something(plain.first.gradients):
             raise NotAccepted(
                 "every gradient of the plain step is zero or not finite, so equal gradients would prove nothing; let build() "

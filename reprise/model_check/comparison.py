@@ -181,10 +181,13 @@ def _wider(one: Any, other: Any) -> Any:
 def difference(
     name: str, expected: torch.Tensor, seen: torch.Tensor, among: Callable[[], float] = lambda: 0.0
 ) -> Difference | None:
-    """How two tensors differ; None if they are equal to the last bit, layout aside. ``among()`` is the largest value of all."""
-    if expected.shape != seen.shape or expected.dtype != seen.dtype:
-        reason = f"{_shape(seen)} where plain has {_shape(expected)}"
-        return Difference(name, None, float("inf"), reason)
+    """How two tensors differ; None if they are equal to the last bit, strides aside. ``among()`` is the largest value of all.
+
+    One that is sparse differs from one that is dense: an optimizer may do something else with it.
+    """
+    if (_shape(expected), expected.layout) != (_shape(seen), seen.layout):
+        one, other = (_shape(seen), _shape(expected)) if expected.layout == seen.layout else (seen.layout, expected.layout)
+        return Difference(name, None, float("inf"), f"{one} where plain has {other}")
     if expected.layout != torch.strided:
         expected, seen = expected.to_dense(), seen.to_dense()
     if torch.equal(bits(expected), bits(seen)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import random
@@ -103,12 +104,21 @@ def preserved() -> PutBack:
     def put_back() -> None:
         if sys.gettrace() is not trace:
             sys.settrace(trace)
-        _set(settings)
-        stacks.put_back()
-        for one in others:
-            one()
+        _each(lambda: _set(settings), stacks.put_back, *others)
 
     return PutBack(put_back)
+
+
+def _each(*steps: Callable[[], object]) -> None:
+    """Do each step, also after one that fails. The first error is raised at the end."""
+    failed = list[Exception]()
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 @dataclass(frozen=True)
@@ -249,6 +259,7 @@ _NAMES = {  # of settings, for a report
     "only_warns": "deterministic algorithms that only warn",
     "threads": "number of threads",
     "precision": "precision of float32 products",
+    "precisions": "fp32_precision of backends",
     "detects_anomalies": "anomaly detection",
     "checks_nan": "anomaly detection's check for NaN",
     "caches_autocast": "autocast's cache",
@@ -268,13 +279,14 @@ class _Settings:
     is_deterministic: bool
     only_warns: bool
     threads: int
-    precision: str
+    precision: str | None  # None if PyTorch does not say it, since fp32_precision of a backend was set
+    precisions: tuple[str, ...]  # fp32_precision of each of _PRECISIONS
     detects_anomalies: bool
     checks_nan: bool
     autocast: tuple[tuple[str, bool, torch.dtype], ...]  # of the CPU and the accelerator: whether it is on, and its dtype
     caches_autocast: bool
     uses_mkldnn: bool
-    cudnn: tuple[bool, ...]
+    cudnn: tuple[bool | None, ...]
     attention: tuple[bool, ...]
     fills_uninitialized_memory: bool
     has_backward_threads: bool
@@ -288,13 +300,14 @@ def _settings() -> _Settings:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
+        _legacy(torch.get_float32_matmul_precision),
+        tuple(torch_private.fp32_precision(*one) for one in _PRECISIONS),
         torch.is_anomaly_enabled(),
         torch.is_anomaly_check_nan_enabled(),
         tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _device_types()),
         torch.is_autocast_cache_enabled(),
         torch_private.is_mkldnn_enabled(),
-        tuple(getattr(torch.backends.cudnn, name) for name in _CUDNN),
+        tuple(_legacy(functools.partial(getattr, torch.backends.cudnn, name)) for name in _CUDNN),
         tuple(getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _ATTENTION),
         _DETERMINISTIC.fill_uninitialized_memory,
         torch_private.has_backward_threads(),
@@ -304,6 +317,18 @@ def _settings() -> _Settings:
 
 _CUDNN = "enabled", "benchmark", "deterministic", "allow_tf32"
 _ATTENTION = "flash", "mem_efficient", "math", "cudnn"  # kernels of scaled dot product attention
+_PRECISIONS = (  # outer ones first: an inner one that is "none" has the value of the one around it
+    ("generic", "all"),
+    *((backend, part) for backend in ("cuda", "mkldnn") for part in ("all", "matmul", "conv", "rnn")),
+)
+
+
+def _legacy(get: Callable[[], Any]) -> Any:
+    """A setting; None if PyTorch refuses to read it, as it may where fp32_precision of a backend was set."""
+    try:
+        return get()
+    except RuntimeError:
+        return None
 
 
 def _device_types() -> tuple[str, ...]:
@@ -312,30 +337,49 @@ def _device_types() -> tuple[str, ...]:
 
 
 def _set(before: _Settings) -> None:
-    """Restore the settings that have changed: some setters import much of torch, which an interrupt may have cut in half."""
+    """Restore the settings: those whose setters import nothing always, others if changed, as an import may be cut in half."""
     now = _settings()
-    torch.set_default_dtype(before.dtype)
-    torch.set_autocast_cache_enabled(before.caches_autocast)
+    _each(
+        lambda: torch.set_default_dtype(before.dtype),
+        lambda: torch.set_autocast_cache_enabled(before.caches_autocast),
+        lambda: _set_autocast(before),
+        lambda: torch.autograd.set_detect_anomaly(before.detects_anomalies, check_nan=before.checks_nan),
+        lambda: _set_changed(now, before),
+        lambda: _set_precision(now, before),
+        lambda: setattr(_DETERMINISTIC, "fill_uninitialized_memory", before.fills_uninitialized_memory),
+        lambda: torch_private.set_backward_threads(before.has_backward_threads),
+        lambda: torch.set_grad_enabled(before.has_grad_mode),
+    )
+
+
+def _set_autocast(before: _Settings) -> None:
     for kind, is_enabled, dtype in before.autocast:
         torch.set_autocast_enabled(kind, is_enabled)
         torch.set_autocast_dtype(kind, dtype)
-    torch.autograd.set_detect_anomaly(before.detects_anomalies, check_nan=before.checks_nan)
+
+
+def _set_changed(now: _Settings, before: _Settings) -> None:
     if now.device != before.device:
         torch.set_default_device(None if before.device == torch.device("cpu") else before.device)
     if now.threads != before.threads:
         torch.set_num_threads(before.threads)
-    if now.precision != before.precision:
-        torch.set_float32_matmul_precision(before.precision)
     if (now.is_deterministic, now.only_warns) != (before.is_deterministic, before.only_warns):
         torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
     if now.uses_mkldnn != before.uses_mkldnn:
         torch_private.set_mkldnn_enabled(before.uses_mkldnn)
-    if now.cudnn != before.cudnn:
-        for name, value in zip(_CUDNN, before.cudnn, strict=True):
-            setattr(torch.backends.cudnn, name, value)
     if now.attention != before.attention:
         for name, value in zip(_ATTENTION, before.attention, strict=True):
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
-    _DETERMINISTIC.fill_uninitialized_memory = before.fills_uninitialized_memory
-    torch_private.set_backward_threads(before.has_backward_threads)
-    torch.set_grad_enabled(before.has_grad_mode)
+
+
+def _set_precision(now: _Settings, before: _Settings) -> None:
+    """Restore precisions: first by the older setters, which change fp32_precision of backends, too."""
+    if before.precision is not None and before.precision != now.precision:
+        torch.set_float32_matmul_precision(before.precision)
+    for name, value, seen in zip(_CUDNN, before.cudnn, now.cudnn, strict=True):
+        if value is not None and value != seen:
+            setattr(torch.backends.cudnn, name, value)
+    for one, wanted in zip(_PRECISIONS, before.precisions, strict=True):
+        for precision in ("none", wanted):  # "none" is enough if that of the backend around it is the same
+            if torch_private.fp32_precision(*one) != wanted:
+                torch_private.set_fp32_precision(*one, precision)

@@ -34,19 +34,26 @@ from reprise.model_check.names.region_names import RegionNames
 
 RunOf = tuple[Key, int]  # a region, and which of its runs; 0 is forward
 REENTRANT = "torch-reentrant"  # the implementation that a call with use_reentrant=True asks for
-OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters  # of PyTorch's checkpoint, with their defaults
 
 
 def _with_replaceable_code(function: Any) -> Any:
-    """The function. Raises ImportError for a closure, whose code none but that of another such closure can replace."""
-    if function.__closure__:
+    """The function in PyTorch's checkpoint, or in a partial of it that the user has put in its place.
+
+    Raises ImportError for a closure, whose code none but that of another such closure can replace, and what is no function.
+    """
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    if not isinstance(function, FunctionType) or function.__closure__:
+        kind = "a closure" if isinstance(function, FunctionType) else f"of type {type(function).__name__}"
         raise ImportError(
-            f"torch.utils.checkpoint.checkpoint of torch {torch.__version__} cannot be redirected: it is a closure"
+            f"torch.utils.checkpoint.checkpoint of torch {torch.__version__} cannot be redirected: it is {kind}. If it was "
+            "replaced, import reprise before"
         )
     return function
 
 
-_TARGET: Any = _with_replaceable_code(inspect.unwrap(torch.utils.checkpoint.checkpoint))
+_TARGET: Any = _with_replaceable_code(torch.utils.checkpoint.checkpoint)
+OPTIONS = inspect.signature(_TARGET).parameters  # of PyTorch's checkpoint, with their defaults
 _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__, _TARGET.__defaults__, _TARGET.__closure__)
 _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
 # Paths are as frames have them: not resolved, so that a clone may be reached through a link.
@@ -186,6 +193,7 @@ OPTIONS_DEFAULTS: Mapping[str, Any] = {
     **{name: one.default for name, one in OPTIONS.items() if one.kind is inspect.Parameter.KEYWORD_ONLY},
     "preserve_rng_state": True,
 }
+_TAKEN = frozenset({*OPTIONS_DEFAULTS, "function"})  # keywords that a checkpoint does not pass on
 UNKNOWN = "unknown"  # a line where no frame is the user's, as of a model that consists of PyTorch's modules
 
 
@@ -312,8 +320,11 @@ class _RegionForward(functools.partial[Any]):
         return copy.deepcopy(self.args[-1], memo)
 
 
-def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Run a region's forward. Keywords of its own that are also options of checkpoint, such as debug, are none of these."""
     log.called_modules.add(name)
+    if taken := {keyword: kwargs.pop(keyword) for keyword in _TAKEN & kwargs.keys()}:
+        forward = functools.partial(forward, **taken)
     return log.call(forward, args, kwargs, {}, name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reprise.model_check.explanations.explain import DRAW_ELSEWHERE
+from reprise.model_check.explanations.operator_difference import DRAW_ELSEWHERE
 from reprise.model_check.metering import Observations
 from reprise.model_check.regions import Key, Region
 from reprise.model_check.report import Warned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 import os
 import statistics
@@ -150,12 +151,12 @@ def quartiles_of_time(architecture: Architecture, chosen: Choice) -> tuple[float
     In each round a model is built, and its steps run, for the one and then for the other.
     """
     setting, checkpoint = Setting(architecture.build, steps=STEPS), impls.get(BUDGETED_BY).checkpoint
-    names = {*chosen.globs, *chosen.unnamed}
+    globs, unnamed = {*chosen.globs}, {*chosen.unnamed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each run would repeat the model's warnings
         outermost = [one for one in run(setting, None, steps=1).regions if len(one.key) == 1]
         every = frozenset(one.key for one in outermost)
-        some = frozenset(one.key for one in outermost if one.name in names)
+        some = frozenset(one.key for one in outermost if glob.escape(one.name) in globs or one.name in unnamed)
 
         def seconds(keys: frozenset[Key]) -> float:
             return min(run(setting, checkpoint, only=keys).seconds)

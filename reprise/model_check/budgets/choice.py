@@ -5,6 +5,7 @@ Bytes are those of storages that operators make in a step, gradients included, o
 
 from __future__ import annotations
 
+import glob
 import re
 import statistics
 import sys
@@ -204,7 +205,7 @@ class Planner:
             budget=budget,
             predicted=predicted_peak(moments, chosen),
             executed=costs.storages_peak_bytes,
-            globs=tuple(name for name in names if name in modules),
+            globs=tuple(glob.escape(name) for name in names if name in modules),
             unnamed=tuple(name for name in names if name not in modules),
             verdict="diverges" if unlike else verdict,
             flops=costs.flops,

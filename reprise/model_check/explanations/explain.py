@@ -6,12 +6,13 @@ Regions are left out as long as what is left still goes wrong in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reprise.model_check import errors
 from reprise.model_check.comparison import Comparison, compare_runs
 from reprise.model_check.errors import BuildFails, MeteringFails
 from reprise.model_check.explanations.explanation import NOTHING, Explanation
+from reprise.model_check.explanations.operator_difference import BESIDE_PLAIN, OF_PLAIN, OperatorDifference, first_difference
 from reprise.model_check.explanations.reach import first_that_reaches
 from reprise.model_check.explanations.recording import Operator, Recording, Write, record
 from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
@@ -21,135 +22,25 @@ from reprise.model_check.run import Checkpoint, Run, Setting, run
 RECORDED = 3  # steps that are recorded at most, in which a recomputation may show that it differs
 TRIES = 60  # runs in which regions are left out, at most
 RECORDINGS = 8  # of plain, to find two that differ
-OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
-ANOTHER_STATE = ": it draws from a torch.Generator that it is given, whose state is another"
-DRAW_ELSEWHERE = (
-    "Use torch's own generator, whose state is restored (without generator=), or draw outside of the region and pass "
-    "the numbers in."
+ENDED_AT_ONCE = (
+    "a region's function ran again, but none of its operators is recorded: it was ended before, or runs none that is compared"
 )
-MAKE_GENERATOR = "Make the generator in build(), or seed it there."
-SEED_GENERATOR = (
-    "If random numbers are in it, seed their generator in build(); a check seeds those of torch, random and numpy.random alone."
-)
-BE_DETERMINISTIC = "If the operator is not deterministic, let build() call torch.use_deterministic_algorithms(True)."
-IN_REGION = "in forward", "again"
-OF_PLAIN = "in one run", "in another"
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
+SAME_AS_FORWARD = "every operator that the recomputations ran reads and gives the same values as in forward"
 SAME_ONCE = (
     "every operator that the recomputations of one more step ran reads and gives the same values as in forward; steps are "
     "not all alike, so another step may show a difference"
 )
 GONE = "no smallest set of regions is named, since the fault comes and goes: it did not show when the step was run once more"
 SAME_AGAIN = (
-    "every operator that the recomputations ran reads and gives the same values as in forward, so the difference is "
-    "not in a region's values, but in how often something happens, in gradients that the implementation passes on, or in what "
-    "it leaves changed in the process"
+    f"{SAME_AS_FORWARD}, and forward's as in plain, so the difference is not in a region's values, but in how often something "
+    "happens, in what the implementation returns or passes on as gradients, or in what it leaves changed in the process"
 )
-
-
-@dataclass(frozen=True)
-class OperatorDifference:
-    """The first operators that differ between two runs; ``changed`` are the inputs of which another value was read.
-
-    One is None if the other runs in its run alone, at the end. ``remedy`` says what to do, if that is known.
-    """
-
-    first: Operator | None
-    second: Operator | None
-    lines: tuple[str, ...]
-    changed: tuple[int, ...] = ()
-    remedy: str = ""
-
-    @property
-    def is_of_values(self) -> bool:
-        """Whether the same operator ran, with other values; where another one ran, it may give the same in the end."""
-        return self.first is not None and self.second is not None and self.first.name == self.second.name
+NOT_COMPARED = f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared"
+UNLIKE_PLAIN = f"{SAME_AS_FORWARD}, but forward differs from plain's"
 
 
 Seen = tuple[OperatorDifference, Key, int]  # with the region, and the number of the recomputation
-
-
-def first_difference(
-    one: Sequence[Operator],
-    other: Sequence[Operator],
-    runs: tuple[str, str] = IN_REGION,
-    *,
-    both_ended: bool,
-    start: int = 0,
-) -> OperatorDifference | None:
-    """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none.
-
-    Those before number ``start`` are not looked at.
-
-    If ``both_ended`` by themselves, the first that ``other`` lacks at its end is one, too: what is stopped has fewer anyway.
-    """
-    for number, (first, second) in enumerate(zip(one, other, strict=False)):
-        if number < start or (found := _difference(first, second, runs)) is None:
-            continue
-        told, changed = found
-        place = f"operator {number}, in module {_module(first, second, runs)}"
-        where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
-        return OperatorDifference(first, second, (f"{place}: {told}", *where), changed, _remedy(first, second, runs))
-    if len(other) > len(one):
-        extra = other[len(one)]
-        return OperatorDifference(None, extra, _alone(len(one), extra, runs[1]))
-    if both_ended and len(one) > len(other):
-        missing = one[len(other)]
-        return OperatorDifference(missing, None, _alone(len(other), missing, runs[0]))
-    return None
-
-
-def _module(first: Operator, second: Operator, runs: tuple[str, str]) -> str:
-    """The module in which an operator ran; both, if they are not the same."""
-    if first.module and second.module and first.module != second.module:
-        return f"{first.module} {runs[0]}, {second.module} {runs[1]}"
-    return second.module or first.module or "unknown"
-
-
-def _alone(number: int, operator: Operator, run: str) -> tuple[str, str]:
-    place = f"operator {number}, in module {operator.module or 'unknown'}"
-    return f"{place}: {operator.name} runs {run} alone", f"  at {operator.line}"
-
-
-def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[str, tuple[int, ...]] | None:
-    """How two operators differ, in words, and of which inputs they read other values."""
-    if one.name != other.name:
-        return f"{one.name} {runs[0]}, {other.name} {runs[1]}", ()
-    if len(one.read) != len(other.read):
-        return f"{one.name} reads {len(one.read)} tensors {runs[0]}, {len(other.read)} {runs[1]}", ()
-    if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
-        names = {i: other.origins[i] or one.origins[i] or f"its tensor {i}" for i in changed}
-        at = changed[0]
-        if one.origins[at] and other.origins[at] and one.origins[at] != other.origins[at]:
-            return f"{one.name} reads {one.origins[at]} {runs[0]}, {other.origins[at]} {runs[1]}", ()
-        if one.is_from_data:
-            return f"a tensor that is made of data of Python or numpy has other values ({one.name})", changed
-        if one.dtypes[at] != other.dtypes[at]:
-            return f"{one.name} reads {names[at]} in {one.dtypes[at]} {runs[0]}, in {other.dtypes[at]} {runs[1]}", changed
-        return f"{one.name} reads another value of {', '.join(dict.fromkeys(names.values()))}", changed
-    if one.options != other.options:
-        first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
-        return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
-    if one.made != other.made:
-        own = (OWN_GENERATOR if runs == IN_REGION else ANOTHER_STATE) if one.has_generator else ""
-        return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
-    return None
-
-
-def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
-    """What to do about two operators of one name that differ; "" if that is not known, or for a warning to tell."""
-    is_same_call = (one.name, one.read, one.options) == (other.name, other.read, other.options)
-    if one.is_from_data and one.name == other.name and one.read != other.read:
-        return SEED_GENERATOR if runs == OF_PLAIN else ""
-    if is_same_call and one.has_generator:
-        return DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR
-    return BE_DETERMINISTIC if is_same_call and not one.is_random and one.has_grad_mode == other.has_grad_mode else ""
-
-
-def _modes(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
-    """Grad mode in both, if it differs."""
-    first, second = ("with grad mode" if side.has_grad_mode else "without grad mode" for side in (one, other))
-    return f", {first} {runs[0]} and {second} {runs[1]}" if first != second else ""
 
 
 def explain_divergence(
@@ -194,7 +85,11 @@ def explain_divergence(
             break
     is_seen = begins_at_once or ended_by or setting.steps <= RECORDED
     is_same = is_seen and is_again and is_certain and plain.spread.agrees
-    explained = _of_step(recording, ended_by, names, found, same=SAME_AGAIN if is_same else SAME_ONCE)
+
+    def same() -> tuple[str, ...]:
+        return (SAME_ONCE,) if not is_same else _beside_plain(setting, recording, names) if step == 1 else (NOT_COMPARED,)
+
+    explained = _of_step(recording, ended_by, names, found, same)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
 
 
@@ -203,7 +98,7 @@ def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns
     names, keys = _names(plain.first), [one.key for one in plain.first.regions]
     recording, ended_by = record(setting, checkpoint, frozenset(keys))
     unlike = NOTHING if plain.spread.is_rounding else _first_again(recording, names, [*_reaching(recording)])
-    return unlike, _of_step(recording, ended_by, names, keys, same=SAME_ONCE)
+    return unlike, _of_step(recording, ended_by, names, keys, lambda: (SAME_ONCE,))
 
 
 def explain_unlike_forward(
@@ -242,21 +137,45 @@ def _names(plain: Run) -> Mapping[Key, str]:
     return {one.key: f"{one.name} ({one.line})" for one in plain.regions}
 
 
+def _beside_plain(setting: Setting, recording: Recording, names: Mapping[Key, str]) -> tuple[str, ...]:
+    """What to say of a first step whose recomputations are as forward: where that differs from plain's, if it does."""
+    plain, ended_by = record(setting, None)
+    if ended_by:
+        return (NOT_COMPARED,)
+    found = [
+        (difference, key)
+        for key, number in {**plain.runs, **recording.runs}
+        if key and not number and (difference := _of_forward(plain, recording, key))
+    ]
+    if not found:
+        return (SAME_AGAIN,)
+    difference, key = min(found, key=lambda one: one[0].second.time if one[0].second else recording.time)
+    region = names.get(key) or {**plain.names, **recording.names}[key]
+    return f"{UNLIKE_PLAIN}, in region {region}:", *difference.lines
+
+
+def _of_forward(plain: Recording, seen: Recording, key: Key) -> OperatorDifference | None:
+    run = (key, 0)
+    both_ended = run in seen.finished or run not in seen.begun  # what never ran lacks what plain's ran
+    return first_difference(plain.runs.get(run, []), seen.runs.get(run, []), BESIDE_PLAIN, both_ended=both_ended)
+
+
 def _of_step(
-    recording: Recording, ended_by: str, names: Mapping[Key, str], keys: Sequence[Key], *, same: str = SAME_AGAIN
+    recording: Recording, ended_by: str, names: Mapping[Key, str], keys: Sequence[Key], same: Callable[[], tuple[str, ...]]
 ) -> Explanation:
     """Where a recorded step's recomputations differ from forward, or which inputs of regions were changed in place.
 
-    ``same`` is what to say if neither is seen.
+    ``same`` returns what to say if neither is seen.
     """
     if found := _differing(recording):
         return replace(_first_again(recording, names, found), ended_by=ended_by)
     if ended_by and (reasons := (*_ended_early(recording, names), *_changed_inputs(recording, names, keys))):
         return Explanation(reasons, ended_by=ended_by)
-    is_again = any(number for _, number in {**recording.runs, **recording.finished})
-    if ended_by:
-        return Explanation((same,) if is_again else (), ended_by=ended_by)
-    return Explanation((same if is_again else NOTHING_AGAIN,))
+    if any(number for _, number in recording.runs):
+        return Explanation(same(), ended_by=ended_by)
+    if any(number for _, number in recording.begun):
+        return Explanation((ENDED_AT_ONCE,), ended_by=ended_by)
+    return Explanation(() if ended_by else (NOTHING_AGAIN,), ended_by=ended_by)
 
 
 def _differing(recording: Recording) -> list[Seen]:

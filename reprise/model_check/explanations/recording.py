@@ -101,7 +101,7 @@ class Recording(TorchDispatchMode):
     """The operators of each run of each region; those outside of regions have an empty key and number 0.
 
     Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and since when.
-    ``finished`` has when runs came to their end by themselves.
+    ``begun`` has runs that may have no operator; ``finished`` has when those that came to their end by themselves did so.
     ``ended`` is the last run that an exception ended: an error, or how an implementation stops a recomputation early.
     With an error of its ``own``, nothing is recorded any more.
     """
@@ -113,6 +113,7 @@ class Recording(TorchDispatchMode):
     writes: list[Write] = field(default_factory=list)
     cast_from: dict[StorageWeakRef, StorageWeakRef] = field(default_factory=dict)
     unwritten: set[StorageWeakRef] = field(default_factory=set)
+    begun: set[RunOf] = field(default_factory=set)
     finished: dict[RunOf, int] = field(default_factory=dict)
     ended: RunEnd | None = None
     own: OwnWork = field(default_factory=OwnWork)
@@ -190,6 +191,7 @@ class Recording(TorchDispatchMode):
         """Note what a region is passed in forward, and where a run is ended by an exception."""
         key = one.region.key
         with self.own:
+            self.begun.add((key, one.number))
             self.names[key] = one.region.name
             if one.number == 0:
                 self.inputs[key] = self.time, dict(_named_storages(*one.arguments))

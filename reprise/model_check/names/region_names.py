@@ -51,8 +51,8 @@ class RegionNames:
         while isinstance(function, functools.partial):
             if id(function) in self.forwards:
                 return self.forwards[id(function)], False
-            if function.args and id(function.args[0]) in self.modules:  # as transformers passes a method with its module
-                return self.modules[id(function.args[0])], False
+            if function.args and (owner := self.modules.get(id(function.args[0]))) is not None:
+                return self._of_function_with(function.func, function.args[0], owner)
             function = function.func
         if isinstance(function, nn.Module):
             return self.modules.get(id(function), type(function).__name__), False
@@ -66,6 +66,14 @@ class RegionNames:
         if _OF_CLOSURES.isdisjoint(name.split(".")):
             return name, False
         return name if code is None else f"{name} at {Path(code.co_filename).name}:{code.co_firstlineno}", True
+
+    def _of_function_with(self, function: Any, module: nn.Module, owner: str) -> tuple[str, bool]:
+        """The name of a function that is passed a module: the module's, if it is a method that runs it, as in transformers."""
+        method = getattr(function, "__name__", "")
+        if getattr(type(module), method, None) is function:
+            return owner if method in _CALLS else f"{owner}.{method}", False
+        name, is_closure = self._of_function(function)
+        return f"{name} of {owner}", is_closure
 
     def _told_apart(self, name: str, key: Key) -> str:
         """The name of a closure, with a number if another closure of that name came before."""

@@ -169,7 +169,7 @@ def _choice(one: Result, choice: Choice, regions: int) -> Iterator[tuple[str, ..
     told = f"checkpoint {count} of {regions} regions" if count else f"plain fits, so checkpoint none of {regions} regions"
     lines = [
         f"  within {choice.budget:,} bytes: {told}",
-        f"    peak {choice.executed:,} bytes, executed; predicted {choice.predicted:,} ({error:+.1%})",
+        f"    peak {choice.executed:,} bytes in the first step, executed; predicted {choice.predicted:,} ({error:+.1%})",
         f"    {_time_of_choice(choice)}",
     ]
     if choice.verdict == UNDECIDED:

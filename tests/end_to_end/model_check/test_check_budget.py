@@ -98,6 +98,7 @@ def test_the_executed_peak_is_within_the_budget_and_as_predicted(impl: str, budg
     assert chosen.predicted == pytest.approx(chosen.executed, rel=0.05)
     assert chosen.flops <= chosen.flops_of_all
     assert bool(chosen.globs) == (budget != "100%")
+    assert f"    peak {chosen.executed:,} bytes in the first step, executed; predicted" in str(report)
 
 
 def test_pasted_globs_have_the_executed_peak() -> None:
@@ -106,6 +107,30 @@ def test_pasted_globs_have_the_executed_peak() -> None:
     assert pasted.costs is not None
     assert pasted.costs.peak_bytes == chosen.executed
     assert pasted.verdict == "agrees"
+
+
+class Keyed(nn.Module):
+    """Modules under keys that have the characters of globs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({key: Block(width) for key, width in (("b*", 16), ("bx", 64), ("b[x]", 16), ("b?", 16))})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers.values():
+            x = layer(x)
+        return x
+
+
+def test_globs_of_names_with_the_characters_of_globs_match_these_alone() -> None:
+    def made() -> Any:
+        return Keyed(), torch.randn(32, 16)
+
+    (result,) = check(made, impl="nested", regions="layers.*", budget="80%", steps=1).results
+    assert result.choice
+    chosen = result.choice.globs
+    assert any("[" in glob for glob in chosen)
+    assert len(check(made, impl="nested", regions=chosen, steps=1).regions) == len(chosen)
 
 
 def test_each_run_for_a_budget_is_told_with_its_number_and_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from reprise.model_check.checking import check
 from reprise.model_check.command import main
 from reprise.model_check.comparison import compare_tensors
 from reprise.model_check.report import Result
+from reprise.model_check.text.report_text import differences
 from tests.support.checked_models import built
 
 
@@ -125,6 +126,37 @@ def test_sparse_gradients_are_compared() -> None:
     (result,) = check(build, impl=changing_gradients(lambda gradient: gradient * 2)).results
     assert result.verdict == "diverges"
     assert differing(result) == ["rows.weight"]
+
+
+class Tied(nn.Module):
+    """A weight is read as rows, with a sparse gradient, and in a region, with a dense one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.layer = nn.Embedding(8, 8, sparse=True), nn.Linear(8, 8, bias=False)
+        self.layer.weight = self.rows.weight
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.rows(torch.arange(4)).sum() + checkpoint(self.layer, x, use_reentrant=False).sum()
+
+
+def test_a_sparse_gradient_where_plains_is_dense_is_a_divergence() -> None:
+    def without_gradients(function: Any, x: torch.Tensor, **_: Any) -> Any:
+        return function(x).detach()
+
+    (result,) = check(lambda: (Tied(), torch.ones(3, 8)), impl=own(without_gradients)).results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert "gradients: 1 of 1 differ: rows.weight torch.sparse_coo where plain has torch.strided" in differences(
+        result.comparison
+    )
+
+
+def test_a_dense_gradient_is_not_equal_to_a_sparse_one() -> None:
+    dense = torch.eye(3)
+    for one, other in ((dense, dense.to_sparse()), (dense.to_sparse(), dense)):
+        assert compare_tensors({"weight": one}, {"weight": other}).differing
+        assert compare_tensors({"weight": one}, {"weight": one.clone()}).agrees
 
 
 def test_a_build_that_is_not_accepted_later_accuses_nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import itertools
 import random
@@ -29,6 +30,22 @@ from tests.support.checked_models import Model, built, early_partial
 TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
 
 
+BACKENDS: Any = torch.backends  # its annotations lack what it has
+FP32: tuple[Any, ...] = (
+    *(BACKENDS, BACKENDS.cuda.matmul, BACKENDS.cudnn, BACKENDS.cudnn.conv, BACKENDS.cudnn.rnn),
+    *(BACKENDS.mkldnn, BACKENDS.mkldnn.matmul, BACKENDS.mkldnn.conv, BACKENDS.mkldnn.rnn),
+)
+
+
+def precisions() -> list[str]:
+    """Of float32 products: ``fp32_precision`` of all backends, and the older setting, which cannot be read beside some."""
+    try:
+        older = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        older = "cannot be read"
+    return [older, *(one.fp32_precision for one in FP32)]
+
+
 def state() -> tuple[Any, ...]:
     """What a check may not leave changed."""
     return (
@@ -50,7 +67,7 @@ def state() -> tuple[Any, ...]:
         torch.backends.cuda.flash_sdp_enabled(),
         getattr(torch.utils.deterministic, "fill_uninitialized_memory"),  # noqa: B009 - which its annotations lack
         torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
-        torch.get_float32_matmul_precision(),
+        precisions(),
         len(_get_current_dispatch_mode_stack()),
         len(torch.overrides._get_current_function_mode_stack()),
         torch._C._autograd._top_saved_tensors_default_hooks(True),
@@ -87,6 +104,8 @@ CHANGES: list[Callable[[], object]] = [
     lambda: torch.use_deterministic_algorithms(True, warn_only=True),
     lambda: torch.set_num_threads(torch.get_num_threads() % 2 + 1),
     lambda: torch.set_float32_matmul_precision("high"),
+    *(functools.partial(setattr, one, "fp32_precision", "tf32") for one in FP32[:3] + FP32[5:7]),
+    *(functools.partial(setattr, one, "fp32_precision", "ieee") for one in FP32[3:5]),
     lambda: torch.autograd.set_detect_anomaly(True),
     lambda: torch.autograd.set_detect_anomaly(False, check_nan=False),
     lambda: torch.set_autocast_enabled("cpu", True),
@@ -115,6 +134,45 @@ def test_each_setting_that_a_run_changes_is_put_back(change: Callable[[], object
     with preserved():
         change()
         assert state() != before
+    assert state() == before
+
+
+@pytest.mark.parametrize("number", range(len(FP32)))
+@pytest.mark.parametrize("change", [None, *FP32[:3]], ids=["none", "all", "matmul", "cudnn"])
+def test_precisions_that_were_set_before_are_put_back(number: int, change: Any) -> None:
+    with preserved():
+        FP32[number].fp32_precision = "ieee" if number in {3, 4, 7, 8} else "tf32"
+        before = precisions()
+        with preserved():
+            torch.set_float32_matmul_precision("high")
+            if change is not None:
+                change.fp32_precision = "ieee"
+        assert precisions()[1:] == before[1:]
+
+
+def test_a_model_that_sets_fp32_precision_is_checked_and_the_process_put_back() -> None:
+    def build() -> Any:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        return built()()
+
+    before = state()
+    assert check(build, impl="nested", steps=1).agrees
+    assert state() == before
+
+
+def test_what_follows_a_setting_that_cannot_be_put_back_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("cannot be set")
+
+    def changes() -> None:
+        with preserved():
+            torch.set_grad_enabled(False)
+            torch.manual_seed(9)
+
+    monkeypatch.setattr(torch, "set_default_dtype", fails)
+    before = state()
+    with pytest.raises(RuntimeError, match="cannot be set"):
+        changes()
     assert state() == before
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
 
 import impls
 from reprise.model_check.regions import _with_replaceable_code
@@ -44,3 +47,13 @@ def test_a_checkpoint_whose_code_cannot_be_replaced_is_no_failure_of_the_model()
 
     with pytest.raises(ImportError, match=r"of torch \S+ cannot be redirected: it is a closure"):
         _with_replaceable_code(around(1))
+
+
+def test_a_partial_that_a_user_has_put_in_the_place_of_pytorchs_checkpoint_is_looked_through() -> None:
+    replaced = functools.partial(functools.partial(checkpoint, use_reentrant=False), debug=True)
+    assert _with_replaceable_code(replaced) is _with_replaceable_code(checkpoint)
+
+
+def test_what_is_no_function_is_told_as_such() -> None:
+    with pytest.raises(ImportError, match=r"cannot be redirected: it is of type Linear\. If it was replaced, import"):
+        _with_replaceable_code(torch.nn.Linear(1, 1))

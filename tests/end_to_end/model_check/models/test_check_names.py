@@ -146,3 +146,34 @@ def test_which_closure_diverges_is_told() -> None:
 
     (result,) = check(made, impl="nested", steps=1, explain=True).results
     assert re.match(r"smallest set of regions that shows it: Closures\S+<lambda> at \S+ \(2\) \(", result.explanation.lines[0])
+
+
+class Halved(nn.Linear):
+    """Has a method that runs a part of it."""
+
+    def first_half(self, x: torch.Tensor) -> torch.Tensor:
+        return self(x)[:, :4]
+
+
+def outer_half(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.linear(x, layer.weight[:, :4], layer.bias)
+
+
+class Partials(nn.Sequential):
+    """Its regions are partials with a module: of its forward, of another method, and of functions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts: tuple[Callable[..., Any], ...] = Halved.forward, Halved.first_half, outer_half, lambda layer, x: layer(x)
+        for layer in self:
+            for part in parts:
+                x = checkpoint(functools.partial(part, layer), x, use_reentrant=False)
+        return x
+
+
+def test_a_function_that_is_passed_a_module_is_not_taken_for_the_module() -> None:
+    report = check(lambda: (Partials(Halved(8, 8), Halved(8, 8)), torch.ones(2, 8)), impl="nested", steps=1)
+    closure = "Partials.forward.<locals>.<lambda> at test_check_names.py"
+    names = [re.sub(r"py:\d+", "py", name) for name in report.regions]
+    assert names == [
+        name for layer in "01" for name in (layer, f"{layer}.first_half", f"outer_half of {layer}", f"{closure} of {layer}")
+    ]

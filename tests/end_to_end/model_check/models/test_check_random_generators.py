@@ -15,14 +15,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from reprise.model_check.checking import check
-from reprise.model_check.explanations.explain import (
+from reprise.model_check.explanations.explanation import NOTHING
+from reprise.model_check.explanations.operator_difference import (
     BE_DETERMINISTIC,
     DRAW_ELSEWHERE,
     MAKE_GENERATOR,
     OWN_GENERATOR,
     SEED_GENERATOR,
 )
-from reprise.model_check.explanations.explanation import NOTHING
 from reprise.model_check.reachable.snapshots import digest_of_generator
 from reprise.model_check.report import Report
 from tests.support.checked_models import built
