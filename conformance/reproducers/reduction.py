@@ -197,7 +197,7 @@ def smallest(task: Task) -> str:
         if best == task.script or is_long(best) or imports(parts(best, task.binding).program, OURS):
             found = [best, *reduced(best, comparison, REPEATED if races else 1)][-1]
             if not races and _races(found, evaluate):  # a step was taken since threads met by chance
-                found = [best, *reduced(best, comparison, REPEATED)][-1]
+                found = [best, *reduced(best, comparison, REPEATED, seconds=SECONDS_PER_SCRIPT / REPEATED)][-1]
             best = found if _is_shown(found, comparison) else best
         best = with_modules(_with_fewer_waits(best, comparison), used_modules(best))
         if races or _races(best, evaluate):
