@@ -1,6 +1,6 @@
 """torch-nonreentrant, law recomputations_that_meet_draw_their_own. A recomputation draws its own numbers while another
 thread begins one, by the same implementation or by another."""
-import functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+import functools, os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -17,7 +17,7 @@ def run(checkpoint, note, device):
                 inside[index].set()
                 (done if inside[1 - index].is_set() else inside)[1 - index].wait(5)
             h = torch.nn.functional.dropout(h.sin(), 0.3)
-            done[index].set()
+            if backward: done[index].set()
             return h.exp()
         return f
     def there(index):
