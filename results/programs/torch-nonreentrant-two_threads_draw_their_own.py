@@ -1,6 +1,6 @@
 """torch-nonreentrant, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw the
 numbers of their own forward."""
-import concurrent.futures, functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+import concurrent.futures, functools, os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -14,13 +14,20 @@ def run(checkpoint, note, device):
     def f(h):
         calls.append(None)
         if len(calls) == 3:
+            inside.set()
             drawn.wait(0.2)
-        elif len(calls) == 4: over.wait(0.2)
+        elif len(calls) == 4:
+            drawn.set()
+            over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
-    def back(y): y.backward(torch.ones_like(y), retain_graph=False)
+    def back(y):
+        y.backward(y, retain_graph=False)
+        inside.set()
+        over.set()
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(back, outputs[0])
+        inside.wait(10)
         second = pool.submit(back, outputs[1])
     note('gradients 0', [leaf.grad for leaf in leaves])
 def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
