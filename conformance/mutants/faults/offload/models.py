@@ -288,12 +288,12 @@ def loads_roughly(copy: Copy) -> None:
 def attaches_to_each_parameter_once(copy: Copy) -> None:
     """Only the first copy of a parameter sends it a gradient."""
 
-    def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
+    def attach(there: Any, values: Any, parameter: Any, route: Any, delivery: Any) -> Any:
         seen = vars(route).setdefault("seen", set())
         if id(parameter) in seen:
             return values.detach()
         seen.add(id(parameter))
-        return there(values, parameter, route)
+        return there(values, parameter, route, delivery)
 
     copy.call_instead("offload.loaded_copies", "attach", attach)
 
