@@ -52,23 +52,9 @@ class Change(NamedTuple):
         return cls(told, not told and number != before.storage, number in updated, after is not copy)
 
 
-class Seen(NamedTuple):
-    """The names of parameters and buffers that a run changed, and of those that it read, other than to change them."""
-
-    changed: set[str]
-    read: set[str]
-
-    @classmethod
-    def of(
-        cls, copies: Tensors, before: Mapping[str, CopyState], after: Mapping[str, Any], updated: set[int], read: set[int]
-    ) -> Seen:
-        """What was seen of these copies; ``updated`` and ``read`` are storages. One that is replaced counts as read."""
-        changes = {name: Change.of(copy, before[name], after[name], updated) for name, copy in copies.items()}
-        replaced = {name for name, each in changes.items() if each.assigned or each.redirected}
-        return cls(
-            {name for name, each in changes.items() if any(each)},
-            replaced | {name for name, each in before.items() if each.storage in read},
-        )
+def changed_names(copies: Tensors, before: Mapping[str, CopyState], after: Mapping[str, Any], updated: set[int]) -> set[str]:
+    """The names of copies that a run changed in any way; ``after`` and ``updated`` as in ``Change.of``."""
+    return {name for name, copy in copies.items() if any(Change.of(copy, before[name], after[name], updated))}
 
 
 class Neighbour(NamedTuple):

@@ -9,7 +9,7 @@ forward-mode differentiation go the other way.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -71,18 +71,25 @@ class Delivery:
 
     def __init__(self, regions: int) -> None:
         self.regions = regions
-        self.numbers: list[tuple[Any, int]] = []  # nodes, and when the engine runs them otherwise
+        self.nodes: list[_Node] = []
         self.task, self.again = -1, set[int]()
 
     def add(self, alias: torch.Tensor) -> None:
-        """An alias that ``attach`` has made with a graph."""
-        near: Any = alias.grad_fn
-        # The one on the parameter's side before that of another copy, whose gradient came later.
-        for node, number in ((near, _BEFORE_OTHERS), (near.next_functions[0][0], _BEFORE_OTHERS + 1)):
-            if self.regions:
-                self.numbers.append((node, number))
-            else:
-                node._set_sequence_nr(number)
+        """An alias that ``attach`` has made with a graph: the node that made it, and the one on the parameter's side.
+
+        The latter is the first to run, or another copy's, whose gradient came later, would come before it.
+        """
+        attached: Any = alias.grad_fn
+        arrived = attached.next_functions[0][0]
+        nodes = (
+            _Node(attached, attached._sequence_nr(), _BEFORE_OTHERS),
+            _Node(arrived, arrived._sequence_nr(), _BEFORE_OTHERS + 1),
+        )
+        if self.regions:
+            self.nodes += nodes
+        else:
+            for one in nodes:
+                one.node._set_sequence_nr(one.soon)
 
     def note(self, region: int) -> None:
         """A region has run again in the backward that is under way, if any is."""
@@ -93,21 +100,29 @@ class Delivery:
             self.task, self.again = task, set()
         self.again.add(region)
         if len(self.again) == self.regions:
-            queue_callback(_Hastened(self.numbers))
+            queue_callback(_Hastened(self.nodes))
+
+
+class _Node(NamedTuple):
+    """A node, its own number, and the one by which the engine runs it before others."""
+
+    node: Any
+    late: int
+    soon: int
 
 
 class _Hastened:
     """Nodes that the engine runs before others until its task ends, which owns this as its final callback."""
 
-    def __init__(self, numbers: Iterable[tuple[Any, int]]) -> None:
-        self.before = [(node, node._sequence_nr()) for node, _ in numbers]
-        for node, number in numbers:
-            node._set_sequence_nr(number)
+    def __init__(self, nodes: Iterable[_Node]) -> None:
+        self.nodes = tuple(nodes)
+        for one in self.nodes:
+            one.node._set_sequence_nr(one.soon)
 
     def __call__(self) -> None:
-        for node, number in self.before:
-            node._set_sequence_nr(number)
-        self.before = []
+        for one in self.nodes:
+            one.node._set_sequence_nr(one.late)
+        self.nodes = ()
 
     def __del__(self) -> None:
         self()

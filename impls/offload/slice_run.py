@@ -13,7 +13,7 @@ import torch
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
 from impls.offload.boundary import Boundary, SharedInputs, no_backward_below
-from impls.offload.changes import Changes, CopyState, Seen, SharedMemory
+from impls.offload.changes import Changes, CopyState, SharedMemory, changed_names
 from impls.offload.execution import execute, in_modes, told_beside
 from impls.offload.loaded_copies import Delivery, Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.microbatches import Call
@@ -42,8 +42,8 @@ class SliceRun:
         self.stale: set[str] = set()  # copies whose originals a microbatch has changed by another name
         self.changes = Changes(self.title, self.use, chain, memory)
         self.delivery = Delivery(0)
-        self.see: Callable[[Mapping[str, Any]], Seen] | None = None  # of what modules have, while they run
-        self.seen = Seen(set(), set())  # by the last microbatch
+        self.find_changed: Callable[[Mapping[str, Any]], set[str]] | None = None  # by what modules have, while they run
+        self.changed: set[str] = set()  # by the last microbatch
         memory.slices.append(self.use.tensors)
         self.reading: list[Any] = []
 
@@ -76,7 +76,7 @@ class SliceRun:
                 self.write_back(self.copies)
                 return results
             finally:
-                self.loaded, self.copies, self.see = None, {}, None
+                self.loaded, self.copies, self.find_changed = None, {}, None
 
     def write_back(self, copies: Tensors) -> None:
         """Give the originals what the run left."""
@@ -100,16 +100,16 @@ class SliceRun:
         self.changes.begin(start)
         shared = SharedInputs(args, kwargs)
         region = _Region(self, Boundary(self.title, args, kwargs, self.route))
-        region.first, region.seen_so_far = lambda: self.forward(args, kwargs), self.seen_so_far
+        region.first, region.changed_so_far = lambda: self.forward(args, kwargs), self.changed_so_far
         try:
             with no_backward_below(self.title, args, kwargs):
                 # Not stopped early, or modules would stay as forward has them in between: in evaluation, or with a hook.
                 value = checkpoint(region, *region.boundary.generators, early_stop=False)
             shared.refuse_changes(self.title)
-            region.end_forward(self.seen)
+            region.end_forward(self.changed)
             return value
         finally:
-            region.first = region.seen_so_far = region.thread = None
+            region.first = region.changed_so_far = region.thread = None
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
@@ -120,8 +120,8 @@ class SliceRun:
             twins.note_stale_copy(name)
         for name in self.changes.names - self.changes.assigned.keys():
             twins.note_stale_original(name)
-        statistics = WriteRecorder(twins, reads=self.use.recomputed)
-        self.see = partial(Seen.of, self.copies, before, updated=statistics.updated, read=statistics.read)
+        statistics = WriteRecorder(twins)
+        self.find_changed = partial(changed_names, self.copies, before, updated=statistics.updated)
         try:
             with statistics if self.memory.in_use else nullcontext():
                 value = execute(self.use, self.chain, given, start, args, kwargs)
@@ -135,19 +135,19 @@ class SliceRun:
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated, start)
-        self.seen = self.see(given)
+        self.changed = self.find_changed(given)
         self.copies, self.stale = given, twins.stale_copies
         return value
 
-    def seen_so_far(self) -> Seen:
-        """What forward, which is under way, has changed and read until now."""
-        assert self.see is not None
+    def changed_so_far(self) -> set[str]:
+        """What forward, which is under way, has changed until now."""
+        assert self.find_changed is not None
         after = dict[str, Any](self.copies)
         for name in after:
             path, _, own = name.rpartition(".")
             module = self.chain.get_submodule(path)
             after[name] = {**module._buffers, **module._parameters}.get(own)
-        return self.see(after)
+        return self.find_changed(after)
 
     def refuse_other_settings(self, before: Mapping[str, CopyState]) -> None:
         """One that has a reference to an original, as a hook may, can give it other data or freeze it, unlike the copy."""
@@ -197,8 +197,8 @@ class _Region:
         self.modes = [(module, module.training) for module in self.chain.modules()]
         self.delivery = run.delivery
         self.first: Callable[[], Any] | None = None
-        self.seen_so_far: Callable[[], Seen] | None = None  # by forward, until it is over
-        self.seen = Seen(set(), set())  # by forward; until it is over, by backward calls inside
+        self.changed_so_far: Callable[[], set[str]] | None = None  # by forward, until it is over
+        self.changed: set[str] = set()  # by forward; until it is over, by runs for backward calls inside
         self.thread: int | None = None  # on which forward runs, until it is over
         self.__qualname__ = run.title
 
@@ -217,14 +217,14 @@ class _Region:
                 f"{self.__qualname__} ran on tensors that have tangents of forward-mode differentiation, which are not there "
                 "when it runs again in backward. Pass checkpoint_activation=False"
             )
-        so_far = None if self.seen_so_far is None else self.seen_so_far()
+        so_far = None if self.changed_so_far is None else self.changed_so_far()
         self.refuse_lost_places()
-        value, seen = self.run_again()
+        value, changed = self.run_again()
         if so_far is None:
-            self.refuse_other_changes(self.seen, seen, self.seen.changed ^ seen.changed)
-        else:  # this has run on for as long as a module takes that forward is in the middle of
-            self.refuse_other_changes(so_far, seen, so_far.changed - seen.changed)
-            self.seen = Seen(self.seen.changed | seen.changed, self.seen.read | seen.read)
+            self.refuse_other_changes(self.changed, changed, self.changed ^ changed)
+        else:  # this has run to the end of the module that forward is in the middle of
+            self.refuse_other_changes(so_far, changed, so_far - changed)
+            self.changed |= changed
         self.delivery.note(id(self))
         return value
 
@@ -244,15 +244,15 @@ class _Region:
             copies |= own.copies
         return copies
 
-    def run_again(self) -> tuple[Any, Seen]:
-        """The value of another run, and what that changed and read."""
+    def run_again(self) -> tuple[Any, set[str]]:
+        """The value of another run, and the names of what that changed."""
         copies, nowhere = self.load(), Nowhere(self.__qualname__)
         given = {name: attach_to_nothing(copies[name], flag, nowhere) for name, flag in self.flags.items()}
         given = {name: as_original(alias, self.use.tensors[name]) for name, alias in given.items()}
         aliases, before = dict(given), {name: CopyState.of(alias) for name, alias in given.items()}
         args, kwargs = self.boundary.restore(nowhere)
         # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
-        writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__), reads=True)
+        writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__))
         try:
             # For a backward inside forward no further than that has come: others have no business yet to change or raise.
             chain = self.chain.again(as_far_as_it_is=self.thread is not None)
@@ -264,21 +264,22 @@ class _Region:
                 value = execute(self.use, chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True
-        return value, Seen.of(aliases, before, given, writes.updated, writes.read)
+        return value, changed_names(aliases, before, given, writes.updated)
 
-    def end_forward(self, seen: Seen) -> None:
-        """Forward is over, and this is what it changed and read."""
-        self.refuse_other_changes(seen, self.seen, self.seen.changed - seen.changed)
-        self.seen = seen
+    def end_forward(self, changed: set[str]) -> None:
+        """Forward is over, and this is what it changed."""
+        self.refuse_other_changes(changed, self.changed, self.changed - changed)
+        self.changed = changed
 
-    def refuse_other_changes(self, forward: Seen, again: Seen, differing: set[str]) -> None:
-        """Raise RuntimeError if one of those that forward alone has changed, or another run alone, is read by either.
+    def refuse_other_changes(self, forward: set[str], again: set[str], differing: set[str]) -> None:
+        """Raise RuntimeError if there is something that forward alone has changed, or another run alone.
 
-        A run starts with the values that forward started with, and with attributes of modules as they are now.
+        A run starts with the values that forward started with, and with attributes of modules as they are now. Whether what
+        differs is read cannot be told: ``tolist`` and numpy read it without an operator.
         """
-        if not differing & (forward.read | again.read):
+        if not differing:
             return
-        first, second = (", ".join(sorted(names & differing)) or "nothing" for names in (forward.changed, again.changed))
+        first, second = (", ".join(sorted(names & differing)) or "nothing" for names in (forward, again))
         raise RuntimeError(
             f"{self.__qualname__} changed other parameters or buffers when it ran again in backward than it did in forward: "
             f"{second} instead of {first}. Where modules do something only once, or now and then, keep what decides it in a "

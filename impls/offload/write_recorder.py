@@ -89,17 +89,15 @@ class Twins:
 class WriteRecorder(TorchDispatchMode):
     """Collects, by the number of their storages, tensors that operators inside write to, running statistics among them.
 
-    With ``reads`` also those that operators read, other than to write them. Operators inside of a higher-order operator, such
-    as ``torch.cond``, are not seen, and it counts as one that reads what it is given.
+    Operators inside of a higher-order operator, such as ``torch.cond``, are not seen.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, twins: Twins, *, reads: bool = False) -> None:
+    def __init__(self, twins: Twins) -> None:
         super().__init__()
         self.updated: set[int] = set()
-        self.read: set[int] = set()
-        self.twins, self.reads = twins, reads
+        self.twins = twins
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -111,28 +109,20 @@ class WriteRecorder(TorchDispatchMode):
             self.twins.refuse_stale(tree_leaves((args, kwargs)))
         if hasattr(func, "_schema"):  # which a higher-order operator has not
             self._note_operator(func._schema, args, kwargs or {})
-        elif self.reads:
-            self.note_read((args, kwargs))
         return func(*args, **(kwargs or {}))
 
     def _note_operator(self, schema: torch.FunctionSchema, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note what an operator is about to write."""
-        given = {**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs}
-        updates = _RUNNING[0] in given and "backward" not in schema.name and given.get("training", True)
-        for argument in schema.arguments:
-            value = given.get(argument.name)
-            if value is None:
-                continue
-            alias = argument.alias_info
-            if (alias is not None and alias.is_write) or (updates and argument.name in _RUNNING):
+        arguments = schema.arguments
+        names = [argument.name for argument in arguments]
+        for position, argument in enumerate(arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[position] if position < len(args) else kwargs.get(argument.name)
                 self.note(value if isinstance(value, list | tuple) else (value,))
-            elif alias is None and self.reads:
-                self.note_read(value)
-
-    def note_read(self, values: Any) -> None:
-        for value in (values,) if isinstance(values, torch.Tensor) else tree_leaves(values):
-            if isinstance(value, torch.Tensor) and (number := storage_number(value)) is not None:
-                self.read.add(number)
+        if _RUNNING[0] in names and "backward" not in schema.name:
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            if given.get("training", True):
+                self.note([given.get(name) for name in _RUNNING])
 
     def note(self, values: Iterable[Any]) -> None:
         for value in values:

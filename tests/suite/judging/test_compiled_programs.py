@@ -105,10 +105,6 @@ def test_headers_are_precompiled_in_a_directory_that_goes(inside: str, tmp_path:
         "another": f"import subprocess, sys; subprocess.run([sys.executable, '-c', {compiled!r}])",
     }
     program = f"""
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from conformance.judging.compiler_cache import own_compiler_cache
 with own_compiler_cache(compiles_here={inside == "this process"}) as path:

@@ -352,6 +352,24 @@ def test_a_script_of_a_race_says_that_it_may_show_nothing(
     assert smallest(replace(task, earlier=found)) == found
 
 
+def test_a_script_that_always_shows_its_fault_does_so_when_it_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left out since threads happened to meet without it, neither now nor in an earlier reduction."""
+    body = "import threading\nlong = 3\nsteady = 1\nnote('seen', double(1))\nnote('expected', threading and 2)"
+    script, runs = '"""one, law two."""\n' + written(body).partition("\n")[2], list[str]()
+    script = with_modules(script, used_modules(script))
+
+    def shown(directory: Path, script: str, seconds: float) -> Shown:
+        runs.append(script)
+        return Shown(int("steady" in script or runs.count(script) % 2), {})
+
+    monkeypatch.setattr(reduction, "show", shown)
+    earlier = script.replace("    long = 3\n", "").replace("    steady = 1\n", "")
+    for task in (Task(script, BROKEN), Task(script, BROKEN, earlier=earlier)):
+        runs.clear()
+        found = smallest(task)
+        assert ("steady" in found, "long" in found, reduction.AGAIN in found) == (True, False, False)
+
+
 def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
     text = '"""one, law two."""\nimport os, sys, threading\nimport torch\nimport types\n\nos.times(), sys.exit(types)\n'
     assert with_modules(text, used_modules(text)) == text.replace(", threading", "")

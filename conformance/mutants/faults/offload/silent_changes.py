@@ -182,16 +182,6 @@ def compares_no_changes(copy: Copy) -> None:
     copy.replace("offload.slice_run", "_Region.refuse_other_changes", lambda self, *_: None)
 
 
-@mutant("offload.slice_run", "offload-models", "statistics_that_forward_alone_updates")
-def takes_all_for_read(copy: Copy) -> None:
-    """A slice that runs again must change what forward changed, read or not."""
-
-    def refuse(there: Any, self: Any, forward: Any, again: Any, differing: set[str]) -> None:
-        there(self, forward._replace(read=differing), again, differing)
-
-    copy.call_instead("offload.slice_run", "_Region.refuse_other_changes", refuse)
-
-
 @mutant("offload.loaded_copies", "offload-models", "steps_in_backward_come_after_what_runs_again")
 def delivers_before_it_runs_again(copy: Copy) -> None:
     """Gradients get to parameters at once also before their slice has run again."""

@@ -56,12 +56,11 @@ def kept_tensors(checkpoint: Any, note: Any, device: str, *, blocks: int, policy
     y = step(x)
     leaves = {leaf.untyped_storage()._cdata for leaf in (*weights, x)}
     saved = {one.untyped_storage()._cdata for one in y.grad_fn.saved_tensors}
-    # Each region keeps what its policy says, and each but the first what it is passed. Where a policy keeps what the next
-    # region computes of that, the compiler may run the few operators from the last kept result again instead.
-    count = len(saved - leaves)
-    least, most = (blocks, 2 * blocks - 1) if kept else (blocks - 1, blocks - 1)
-    note("expected number of tensors", count if least <= count <= most else f"{least} to {most}")
-    note("seen number of tensors", count)
+    # Each region keeps what its policy says. Each but the first keeps what it is passed, too; but where the policy keeps the
+    # product, which alone reads that, it is computed again from the product before.
+    passed = 0 if policy == "products" else blocks - 1
+    note("expected number of tensors", passed + (blocks if kept else 0))
+    note("seen number of tensors", len(saved - leaves))
     y.backward(torch.ones_like(y))
     note("gradients 0", [x.grad])
 

@@ -259,7 +259,7 @@ def used_up(OffloadModel, note, device, place, *, what, between, slices, checkpo
     note("gradients", here(p.grad for p in model.parameters()))
 
 
-def at_times(OffloadModel, note, device, place, *, how, when, inside, slices, checkpoint):  # noqa: N803
+def at_times(OffloadModel, note, device, place, *, how, when, reads, inside, slices, checkpoint):  # noqa: N803
     class Starting(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -271,11 +271,12 @@ def at_times(OffloadModel, note, device, place, *, how, when, inside, slices, ch
             self.calls += 1
             if self.calls == 1 if when == "once" else self.calls % 2:
                 self.start(x.detach()[0])
+            mean = self.mean if reads == "an operator" else torch.tensor(self.mean.tolist(), device=device)
             if not inside:
-                return (x - self.mean).sin() * self.weight
+                return (x - mean).sin() * self.weight
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
-                return torch.autograd.grad(((x - self.mean).sin() * self.weight).sum(), x, create_graph=True)[0]
+                return torch.autograd.grad(((x - mean).sin() * self.weight).sum(), x, create_graph=True)[0]
 
         def start(self, row):
             if how == "assigned":
@@ -296,33 +297,3 @@ def at_times(OffloadModel, note, device, place, *, how, when, inside, slices, ch
         y.sum().backward()
         note(f"gradients {step}", here(p.grad for p in model.parameters()))
         note(f"buffers {step}", here(model.buffers()))
-
-
-def in_forward_alone(OffloadModel, note, device, place, *, how, slices, checkpoint):  # noqa: N803
-    class Watched(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(2, device=device))
-            self.register_buffer("mean", torch.zeros(2, device=device))
-            self.watches = how == "a switch"
-
-        def forward(self, x):
-            if self.watches:
-                self.mean.lerp_(x.detach()[0], 0.1)
-            return x.sin() * self.weight
-
-    def watch(module, args, y):
-        module.mean.copy_(y.detach()[0])
-
-    layers = [Watched() for _ in range(slices)]
-    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
-    note("leaves", tuple(model.parameters()))
-    handles = [layer.register_forward_hook(watch) for layer in layers if how == "a hook"]
-    y = model(torch.randn(3, 2, device=place))
-    for each in handles:
-        each.remove()
-    for layer in layers:
-        layer.watches = False
-    y.sum().backward()
-    note("gradients", here(p.grad for p in model.parameters()))
-    note("buffers", here(model.buffers()))
