@@ -14,12 +14,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
@@ -28,12 +26,13 @@ from reprise.model_check.reachable.snapshots import (
     Snapshot,
     State,
     changed_between,
+    changed_in_place,
     filled_again,
     generators_drawn_anew,
     is_drawn_anew,
     snapshot,
 )
-from reprise.model_check.reachable.walk import Known
+from reprise.model_check.reachable.watched_model import WatchedModel, hash_of_numpy_state
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
 
@@ -72,6 +71,7 @@ class Observations:
     hooks: dict[str, str] = field(default_factory=dict)
     ended_by_torchscript: dict[str, str] = field(default_factory=dict)
     filled: dict[str, str] = field(default_factory=dict)
+    changed_in_place: set[str] = field(default_factory=set)  # those in ``filled`` that forward changes in place, and again
     changed_outside: dict[str, str] = field(default_factory=dict)
     forward_of: dict[Key, _ForwardRun] = field(default_factory=dict)
     buffers_after_forward: Tensors = field(default_factory=dict)
@@ -81,20 +81,35 @@ class Observations:
     output_requires_grad: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     other_leaves: list[str] = field(default_factory=list)  # shapes of what has a gradient that is not compared
 
+    def note_unread(self, unread: _Unread) -> None:
+        """Warn of what the step may have failed for."""
+        self.changed_outside |= unread.changed
+        self.filled |= unread.filled
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """What the last recomputation had not read when it was ended after so many operators, by path, with lines.
+
+    It may have been about to: an implementation may end it while an operator saves what it is given, before that runs.
+    """
+
+    changed: Mapping[str, str] = field(default_factory=dict)  # tensors that forward read and that changed since
+    filled: Mapping[str, str] = field(default_factory=dict)  # tensors that forward left in a cache
+    operators: int = -1
+
 
 class _StepMeter(TorchDispatchMode):
     """Follows the operators that run inside: live storages, FLOPs, and when each storage was last read.
 
-    ``unread``: tensors that forward read, that changed since, and that the last recomputation had not read when it was ended;
-    and how many operators had run by then. If no operator follows, the step failed there, and the recomputation might have
-    read them. An error of the meter's own does not end the step, but nothing is measured from then on.
+    An error of the meter's own does not end the step, but nothing is measured from then on.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.own = OwnWork()
         self.operators = 0
-        self.unread: tuple[Mapping[str, str], int] = {}, -1
+        self.unread = _Unread()
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
         self.parameters = {id(one) for one in model.parameters()}  # and other leaves whose gradients are compared
         self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
@@ -162,10 +177,9 @@ class _StepMeter(TorchDispatchMode):
         found = (one() for one in self.other_leaves.values())
         return (str(tuple(one.shape)) for one in found if one is not None and one.grad is not None)
 
-    def unread_at_end(self) -> Mapping[str, str]:
-        """``unread`` if no operator has run since."""
-        paths, operators = self.unread
-        return paths if operators == self.operators else {}
+    def unread_at_end(self) -> _Unread:
+        """``unread`` if no operator has run since, so that the step failed there."""
+        return self.unread if self.unread.operators == self.operators else _Unread()
 
     def _freed(self, size: int) -> None:
         self.alive -= size
@@ -218,7 +232,7 @@ def measure(
     def watch(model: nn.Module) -> Watch | None:
         meters.append(meter := _StepMeter(model))
         with meter.own:
-            watched = _Watched.of(model)
+            watched = WatchedModel.of(model)
         return None if checkpoint is None or meter.own.failure else lambda one: _observed(seen, watched, one, meter)
 
     try:
@@ -226,7 +240,7 @@ def measure(
         result = run(setting, checkpoint, steps=steps, only=only, probe=probe)
     except Exception:
         for one in meters:
-            seen.changed_outside |= one.unread_at_end()
+            seen.note_unread(one.unread_at_end())
         raise
     meter = meters[-1]
     seen.ended_by_torchscript.clear()  # the implementation passed over it
@@ -252,43 +266,6 @@ def _allocated(model: nn.Module, otherwise: int) -> int:
     return otherwise if found is None else found[0].memory_allocated(found[1])
 
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
-
-
-@dataclass(frozen=True)
-class _Watched:
-    """A model's modules and parameters, looked up once: regions may run hundreds of times."""
-
-    modules: Mapping[str, nn.Module]
-    parameters: tuple[nn.Parameter, ...]
-    known: Known
-
-    @classmethod
-    def of(cls, model: nn.Module) -> _Watched:
-        return cls(dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
-
-    def training(self) -> list[bool]:
-        """Whether each module is in train()."""
-        return [module.training for module in self.modules.values()]
-
-    def buffers(self) -> dict[str, torch.Tensor | None]:
-        """Those that modules have now, by name; to ask the model for them takes as long as an operator for each module."""
-        found = {(name, key): one for name, module in self.modules.items() for key, one in _own_buffers(module)}
-        return {f"{name}.{key}" if name else key: one for (name, key), one in found.items()}
-
-    def hooks(self, one: RegionRun) -> int:
-        """How many hooks modules, parameters and the region's arguments have."""
-        tensors = (*self.parameters, *(leaf for leaf in tree_leaves(one.arguments) if isinstance(leaf, torch.Tensor)))
-        of_modules = sum(len(vars(module).get(name) or ()) for module in self.modules.values() for name in _HOOKS)
-        return of_modules + sum(len(getattr(one, name, None) or ()) for one in tensors for name in _HOOKS_OF_TENSORS)
-
-
-def _own_buffers(module: nn.Module) -> Iterable[tuple[str, torch.Tensor | None]]:
-    own = vars(module).get("_buffers")  # a scripted module has none
-    return module.named_buffers(recurse=False) if own is None else own.items()
-
-
 @dataclass(frozen=True)
 class _Around:
     """What a region's run must not change, at its beginning or end: hashes of random streams; of recomputations, buffers."""
@@ -302,7 +279,7 @@ class _Around:
     operators: int  # that have run
 
     @classmethod
-    def of(cls, watched: _Watched, one: RegionRun, meter: _StepMeter) -> _Around:
+    def of(cls, watched: WatchedModel, one: RegionRun, meter: _StepMeter) -> _Around:
         return cls(
             hash(random.getstate()),
             hash_of_numpy_state(),
@@ -315,7 +292,7 @@ class _Around:
 
 
 @contextmanager
-def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _StepMeter) -> Iterator[None]:
+def _observed(seen: Observations, watched: WatchedModel, one: RegionRun, meter: _StepMeter) -> Iterator[None]:
     """Watch one run of a region: compare what it must not change before and after it."""
     before: _Around | None = None
     finished = False
@@ -342,7 +319,7 @@ def _is_of_torchscript(error: RuntimeError) -> bool:
     return len(lines) > 1 and "TorchScript interpreter" in lines[0] and lines[-1] == "RuntimeError:"
 
 
-def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, before: _Around, after: _Around) -> None:
+def _compare_around(seen: Observations, watched: WatchedModel, one: RegionRun, before: _Around, after: _Around) -> None:
     name, line = one.region.name, one.region.line
     forward = seen.forward_of.get(one.region.key) if one.number else None
     if forward is not None:
@@ -371,13 +348,18 @@ def _compare_reachable(
     elif key in seen.forward_of:
         forward = seen.forward_of[key]
         first = forward.before.reachable, forward.after.reachable
-        filled = dict.fromkeys(filled_again(first, around, finished=finished), one.region.line)
+        filled = dict.fromkeys(filled_again(first, around, was_read, finished=finished), one.region.line)
         seen.filled |= filled
+        seen.changed_in_place |= {path for path in filled if changed_in_place(first, path)}
         seen.generators |= dict.fromkeys(generators_drawn_anew(first, around), one.region.line)
         changed = [path for path in changed_between(first, around) if path not in filled]
         seen.changed_outside |= {path: one.region.line for path in changed if path in was_read}
-        unread = {path: one.region.line for path in changed if path in forward.read - was_read}
-        meter.unread = ({} if finished else unread), meter.operators
+        meter.unread = _Unread()
+        if not finished:
+            unread = (path for path in changed if path in forward.read - was_read)
+            found = (path for path in filled_again(first, around, around[0].keys(), finished=False) if path not in filled)
+            line = one.region.line
+            meter.unread = _Unread(dict.fromkeys(unread, line), dict.fromkeys(found, line), meter.operators)
 
 
 def _differing(before: Tensors, after: Tensors, names: Iterable[str]) -> Iterator[str]:
@@ -392,9 +374,3 @@ def _updated_again(seen: Observations, after_backward: Tensors) -> Iterator[str]
     """
     changed = (name for name in after_backward if name in seen.changed_by_recomputations)
     return _differing(seen.buffers_after_forward, after_backward, changed)
-
-
-def hash_of_numpy_state() -> int:
-    """A hash of the state of the generator that all of numpy shares."""
-    _, keys, *rest = np.random.get_state()
-    return hash((np.asarray(keys).tobytes(), *rest))

@@ -55,6 +55,10 @@ WARNINGS = {
         "the recomputation fills a list, a dict or an attribute again, or finds it filled by forward, in",
         "Switch the cache off while training (transformers: use_cache=False), or fill it outside of regions.",
     ),
+    "changed in place": (
+        "a tensor that is no buffer is changed in place by a region, and again by the recomputation, in",
+        "Change it outside of regions, such as after the step; a cache that is filled in place: switch it off while training.",
+    ),
     "outside tensors": (
         "a tensor that a region reads, and that is not itself an argument, was changed between forward and recomputation",
         "Leave it as it is until backward has ended, or pass a clone of it as an argument of the region.",
@@ -78,7 +82,8 @@ def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
         "own generators": _places(seen.generators),
         "hooks": _places(seen.hooks),
         "TorchScript": _places(seen.ended_by_torchscript),
-        "cache": _places(seen.filled),
+        "cache": _places({path: line for path, line in seen.filled.items() if path not in seen.changed_in_place}),
+        "changed in place": _places({path: line for path, line in seen.filled.items() if path in seen.changed_in_place}),
         "outside tensors": _places(seen.changed_outside),
     }
     return tuple(Warned(kind, *WARNINGS[kind], places) for kind, places in found.items() if places)

@@ -21,10 +21,11 @@ from torch import nn
 
 from reprise.model_check import regions
 from reprise.model_check.errors import BuildFails
-from reprise.model_check.metering import Observations, hash_of_numpy_state
+from reprise.model_check.metering import Observations
 from reprise.model_check.process_state import PutBack
 from reprise.model_check.reachable.snapshots import digest_of_generator, reached
 from reprise.model_check.reachable.walk import Known
+from reprise.model_check.reachable.watched_model import hash_of_numpy_state
 from reprise.model_check.regions import Key, RegionRun, current_run
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
 

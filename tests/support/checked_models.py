@@ -55,6 +55,18 @@ def built(
     return lambda: (Model(after, extra() if extra else None, **options), torch.randn(4, 8))
 
 
+def _counted(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.calls += 1
+    return x * self.calls
+
+
+def built_counting() -> tuple[Model, torch.Tensor]:
+    """A ``build`` of a model whose second layer changes a tensor in place."""
+    model, x = built(_counted)()
+    model.layers[1].calls = torch.zeros(8)
+    return model, x
+
+
 def explained(build: Callable[[], Any], impl: str = "torch-nonreentrant") -> Result:
     """The result of a check that explains; it may not agree."""
     (result,) = check(build, impl=impl, explain=True, steps=1).results

@@ -238,7 +238,8 @@ def _writers(recording: Recording, difference: OperatorDifference) -> Iterator[s
 
 
 def _told(writes: Sequence[Write]) -> str:
-    more = f" and {len(writes) - 1} more operators" if len(writes) > 1 else ""
+    others = len(writes) - 1
+    more = f" and {others} more operator{'s' * (others != 1)}" if others else ""
     return f"  changed in place by {writes[0].operator} at {writes[0].line}{more}"
 
 

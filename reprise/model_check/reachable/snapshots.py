@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import random
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,10 +84,12 @@ def digest_of_generator(generator: Any) -> str:
         return ""
 
 
-def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot], *, finished: bool) -> Iterator[str]:
-    """What forward wrote and the recomputation wrote with another value, or found already there and left alone.
+def filled_again(
+    forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot], was_read: Set[str], *, finished: bool
+) -> Iterator[str]:
+    """What forward wrote and the recomputation wrote with another value, or found already there and used or left alone.
 
-    Only a recomputation that ``finished`` shows that it left something alone: others stop early.
+    That it left something alone is known if it ``finished``, as others stop early; that it used a tensor, if that ``was_read``.
     """
     for path, written in forward[1].items():
         before = forward[0].get(path)
@@ -96,9 +98,16 @@ def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snap
         found, left = again[0].get(path), again[1].get(path)
         if found is None or left is None:
             continue
-        is_left = finished and left.is_tensor and left.content == found.content and left.is_same_object(found)
-        if is_left or left.content not in (found.content, written.content):
+        is_there = left.is_tensor and left.content == found.content and left.is_same_object(found)
+        is_used = path in was_read and left.is_same_object(written)
+        if (is_there and (finished or is_used)) or left.content not in (found.content, written.content):
             yield path
+
+
+def changed_in_place(runs: tuple[Snapshot, Snapshot], path: str) -> bool:
+    """Whether a run found a tensor there and left the same object with other values."""
+    before, after = (one.get(path) for one in runs)
+    return before is not None and after is not None and after.is_tensor and before.is_same_object(after)
 
 
 def is_drawn_anew(forward: tuple[object, object], again: tuple[object, object]) -> bool:

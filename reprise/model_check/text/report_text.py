@@ -209,7 +209,7 @@ def _difference(name: str, part: TensorsCompared) -> list[str]:
     lines = []
     if part.differing:
         largest = sorted(part.differing, key=lambda one: -one.absolute)
-        told = [f"{one.name} {one.reason or f'by {_units(one.units)}{one.absolute:.2g}'}" for one in largest]
+        told = [f"{one.name} {one.reason or f'by {one.absolute:.2g}{_units(one.units)}'}" for one in largest]
         lines.append(f"{name}: {len(part.differing)} of {part.total} differ: {_listed(told)}")
     if part.missing:
         lines.append(f"{name}: {len(part.missing)} of {part.total} missing: {_listed(part.missing)}")
@@ -222,7 +222,7 @@ def _units(units: int | None) -> str:
     if units is None:
         return ""
     told = "over 1,000,000" if units > 1_000_000 else f"{units:,}"
-    return f"{told} unit{'s' * (units != 1)} in the last place, "
+    return f" ({told} unit{'s' * (units != 1)} in the last place)"
 
 
 def _listed(names: Iterable[object]) -> str:

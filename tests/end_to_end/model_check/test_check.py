@@ -118,51 +118,6 @@ def test_what_does_not_bear_recomputation_is_warned_of(kind: str, after: Block) 
     assert report.results[0].warnings[0].places[0].startswith("layers.1 (" if kind != "training flags" else "layers.1")
 
 
-def memoized(self: Any, x: torch.Tensor) -> torch.Tensor:
-    if not self.kept:
-        self.kept.append(x.sin().exp())
-    return x * self.kept[0]
-
-
-def appended(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.kept.append(x.detach())
-    return x * torch.stack(self.kept).sum(0)
-
-
-class Cache:
-    """Keys that are put behind those that are there, as in a decoder's cache."""
-
-    keys: torch.Tensor | None = None
-
-
-def concatenated(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.cache = vars(self).get("cache", Cache())
-    keys = [x.detach()] if self.cache.keys is None else [self.cache.keys, x.detach()]
-    self.cache.keys = torch.cat(keys)
-    return x * self.cache.keys.sum()
-
-
-CACHES = [(memoized, "layers.1.kept[0]"), (appended, "layers.1.kept"), (concatenated, "layers.1.cache.keys")]
-
-
-@pytest.mark.parametrize(("after", "place"), CACHES)
-def test_a_cache_that_the_recomputation_fills_or_finds_filled_is_warned_of(after: Block, place: str) -> None:
-    (result,) = check(built(after), impl="torch-nonreentrant", steps=1).results
-    warned = {one.kind: one.places for one in result.warnings}
-    assert result.verdict != "agrees"
-    assert warned.keys() == {"cache"}
-    assert place in [one.partition(" (")[0] for one in warned["cache"]]
-
-
-def test_what_a_region_stores_alike_in_both_runs_is_no_cache() -> None:
-    def stored(self: Any, x: torch.Tensor) -> torch.Tensor:
-        self.kept[:] = [x.detach()]
-        self.last = x.detach()
-        return x.sin()
-
-    assert kinds(check(built(stored), impl=["torch-reentrant", "nested"], steps=1)) == set()
-
-
 SCALE = torch.ones(())
 
 

@@ -22,7 +22,7 @@ from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.command import main
 from reprise.model_check.remedies import WARNINGS
-from tests.support.checked_models import Block, built
+from tests.support.checked_models import Block, built, built_counting
 
 HERE = "tests.end_to_end.model_check.test_check_reports"
 ROOT = Path(__file__).parents[3]
@@ -173,6 +173,7 @@ PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
     "hooks": (built(hooked), "layers.1 ("),
     "TorchScript": (built_scripted, "layers.1 ("),
     "cache": (built(appended), "layers.1.kept"),
+    "changed in place": (built_counting, "layers.1.calls ("),
     "outside tensors": (built_changing, "global SCALE ("),
 }
 
