@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from conformance.distributed.answer import Collective
+from conformance.distributed.answer import Collective, Region
 from conformance.meters.counters import region_name
 from conformance.meters.meter import Meter, Moment, Storages, watching
 from conformance.programs.notes import Role, read
@@ -26,7 +26,8 @@ class Collectives(Meter):
     """The collectives that torch's dispatcher sees, whether c10d or something built on it issues them.
 
     One is issued in the recomputation if autograd runs and a region's function does, in backward if no such function does, else
-    in forward. A region has the name of its function, after those of the regions whose functions run around it.
+    in forward. A region has the name of its function, after those of the regions whose functions run around it. In backward it
+    is the one whose function made the node that autograd runs, if its output depends on that node.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Collectives(Meter):
         """An operator was called."""
         name = func.overloadpacket.__name__.strip("_")
         if func.namespace in NAMESPACES and name not in SILENT:
-            self.found.append(Collective(name, _bytes(result), self.place, tuple(self.regions)))
+            self.found.append(Collective(name, _bytes(result), self.place, self.region))
 
     @property
     def place(self) -> str:
@@ -47,18 +48,37 @@ class Collectives(Meter):
             return "forward"
         return "recomputation" if self.regions else "backward"
 
+    @property
+    def region(self) -> Region:
+        """The region to which a collective counts now."""
+        node: Any = torch._C._current_autograd_node()
+        return tuple(self.regions) if self.regions or node is None else node.metadata.get(self, ())
+
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function of a region; while autograd runs, a call of it is a recomputation."""
 
         @functools.wraps(function)
         def entered(*args: Any, **kwargs: Any) -> Any:
             self.regions.append(region_name(function))
+            first = torch._C._autograd._get_sequence_nr()
             try:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                self._mark_nodes(result, first)
+                return result
             finally:
                 self.regions.pop()
 
         return entered
+
+    def _mark_nodes(self, result: Any, first: int) -> None:
+        """Note the present region at the nodes that its function made, which have this sequence number or a later one."""
+        nodes: list[Any] = [one.grad_fn for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
+        while nodes:
+            node = nodes.pop()
+            is_new = node is not None and node._sequence_nr() >= first and self not in node.metadata
+            if is_new and not hasattr(node, "variable"):  # a leaf's node has the highest number, and belongs to nobody
+                node.metadata[self] = tuple(self.regions)
+                nodes += [one for one, _ in node.next_functions]
 
     def __enter__(self) -> Collectives:
         self.mode.__enter__()

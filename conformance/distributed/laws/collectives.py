@@ -80,7 +80,7 @@ def test_recomputations_repeat_forwards_collectives_once(case: RankedCase) -> No
     counts=True,
 )
 def test_each_region_repeats_its_own_collectives(case: RankedCase) -> None:
-    """In its recomputation each region issues what it issued in forward, of each kind as many, and backward what plain does."""
+    """Each region issues what plain's does in forward and in backward, and in its recomputation what it issued in forward."""
     case.equals_plain()
     for rank in range(case.size):
         plain = case.plain[rank]
@@ -90,6 +90,8 @@ def test_each_region_repeats_its_own_collectives(case: RankedCase) -> None:
             due = plain.issued("forward", region=region)
             for place in ("forward", "recomputation"):
                 case.issues(due, rank, place, whole=whole, why="as in forward with plain regions", region=region)
+            due = plain.issued("backward", region=region)
+            case.issues(due, rank, "backward", whole=whole, why="as in its backward with plain regions", region=region)
         case.issues(plain.issued("backward"), rank, "backward", whole=whole, why="as with plain regions")
 
 

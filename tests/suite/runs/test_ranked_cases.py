@@ -79,6 +79,14 @@ def test_a_collective_of_a_region_that_has_none_with_plain_is_counted(more: Coll
     assert outcome(REGIONS, issuing(FORWARD), issuing(FORWARD, AGAIN, more)).verdict is Verdict.DIVERGES
 
 
+@pytest.mark.parametrize("region", [("two",), ()])
+def test_a_collective_that_backward_issues_for_another_region_is_found(region: tuple[str, ...]) -> None:
+    plain, seen = issuing(FORWARD, summed("backward", "one")), issuing(FORWARD, AGAIN, summed("backward", *region))
+    found = outcome(REGIONS, plain, seen)
+    assert (found.verdict, found.measured) == (Verdict.DIVERGES, None)
+    assert "in backward of region one" in found.detail
+
+
 @pytest.mark.parametrize(
     ("other", "measured"),
     [
