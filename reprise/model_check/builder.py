@@ -38,6 +38,8 @@ def load_build(reference: str) -> Callable[[], Any]:
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
         raise InvalidArgument(f"build is {reference!r}; it must be of the form pkg.mod:function")
+    if module_name.endswith(".py"):
+        raise InvalidArgument(f"build is {reference!r}; a module is named without .py, as in {module_name[:-3]}:{attribute}")
     try:
         value: Any = importlib.import_module(module_name)
         for part in attribute.split("."):

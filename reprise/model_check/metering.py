@@ -111,6 +111,8 @@ class _StepMeter(TorchDispatchMode):
         self.operators = 0
         self.unread = _Unread()
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
+        self.looked_for: dict[int, weakref.ref[torch.Tensor]] = {}  # tensors that recomputations found, by their identity
+        self.read_themselves: dict[int, int] = {}  # these, and not their views: as ``read``, by id of reference
         self.parameters = {id(one) for one in model.parameters()}  # and other leaves whose gradients are compared
         self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
@@ -141,6 +143,8 @@ class _StepMeter(TorchDispatchMode):
             self.known.setdefault(storage, None)
             if tensor is not overwritten:
                 self.read[storage._cdata, int(tensor.storage_offset())] = self.operators
+                if (found := self.looked_for.get(id(tensor))) is not None and found() is tensor:
+                    self.read_themselves[id(found)] = self.operators
             if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.parameters:
                 self.other_leaves[id(tensor)] = weakref.ref(tensor)
 
@@ -167,6 +171,15 @@ class _StepMeter(TorchDispatchMode):
     def has_read(self, state: State, since: int) -> bool:
         """Whether an operator after number ``since`` has read a tensor; True for one that is not dense, as it may have."""
         return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
+
+    def has_read_itself(self, state: State, since: int) -> bool:
+        """Whether an operator after number ``since`` was given this very tensor, and not another one with its storage."""
+        return self.read_themselves.get(id(state.identity), 0) > since
+
+    def look_for(self, found: Snapshot) -> None:
+        """Note from now on when these tensors are read."""
+        references = (one.identity for one in found.values() if isinstance(one.identity, weakref.ref))
+        self.looked_for |= {id(one()): one for one in references if one() is not None}
 
     def shapes_of_other_leaves(self) -> Iterator[str]:
         """Of leaves with a gradient that is not compared, such as those that the step makes.
@@ -298,6 +311,7 @@ def _observed(seen: Observations, watched: WatchedModel, one: RegionRun, meter: 
     finished = False
     with meter.own:
         before = _Around.of(watched, one, meter)
+        meter.look_for(before.reachable if one.number else {})
     try:
         yield
         finished = True
@@ -348,7 +362,8 @@ def _compare_reachable(
     elif key in seen.forward_of:
         forward = seen.forward_of[key]
         first = forward.before.reachable, forward.after.reachable
-        filled = dict.fromkeys(filled_again(first, around, was_read, finished=finished), one.region.line)
+        used = {path for path, state in around[0].items() if meter.has_read_itself(state, before.operators)}
+        filled = dict.fromkeys(filled_again(first, around, used, finished=finished), one.region.line)
         seen.filled |= filled
         seen.changed_in_place |= {path for path in filled if changed_in_place(first, path)}
         seen.generators |= dict.fromkeys(generators_drawn_anew(first, around), one.region.line)

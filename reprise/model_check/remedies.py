@@ -16,7 +16,7 @@ WARNINGS = {
         "buffers are updated again by the recomputation, in",
         (
             "Keep their modules out of regions, or update them after the step. (BatchNorm: momentum 1 - sqrt(1 - momentum) is "
-            "right in the checkpointed model. A check gives it to plain, too, and goes on telling of buffers.)"
+            "right in the checkpointed model; since build() gives it to plain, too, these buffers will still differ here.)"
         ),
     ),
     "inputs": (
@@ -52,8 +52,11 @@ WARNINGS = {
         "Call checkpoint with early_stop=False there, or use the module that was not traced or scripted.",
     ),
     "cache": (
-        "the recomputation fills a list, a dict or an attribute again, or finds it filled by forward, in",
-        "Switch the cache off while training (transformers: use_cache=False), or fill it outside of regions.",
+        "the recomputation fills a list, a dict or an attribute again, or uses what forward left there, in",
+        (
+            "Switch a cache off while training (transformers: use_cache=False), or fill it outside of regions. Pass a state "
+            "that goes from call to call to the region, and return the next one."
+        ),
     ),
     "changed in place": (
         "a tensor that is no buffer is changed in place by a region, and again by the recomputation, in",

@@ -21,6 +21,7 @@ from reprise.model_check.run import Checkpoint, Run, Setting, run
 
 RECORDED = 3  # steps that are recorded at most, in which a recomputation may show that it differs
 TRIES = 60  # runs in which regions are left out, at most
+CONFIRMED = 3  # runs in which a smallest set must show it once more
 RECORDINGS = 8  # of plain, to find two that differ
 ENDED_AT_ONCE = (
     "a region's function ran again, but none of its operators is recorded: it was ended before, or runs none that is compared"
@@ -73,6 +74,7 @@ def explain_divergence(
     if is_again := shows(every):
         found, is_smallest = shrink(every, shows)
         reason = "" if is_smallest else f", since no more than {TRIES} runs are made"
+        is_certain = is_certain and (not is_smallest or _is_confirmed(found, shows))
         reason = reason if is_certain else ", since the fault comes and goes"
         told = f"set of {len(found)} regions that shows it, perhaps not the smallest{reason}"
         told = f"{told if reason else 'smallest set of regions that shows it'}: {', '.join(names[key] for key in found)}"
@@ -91,6 +93,12 @@ def explain_divergence(
 
     explained = _of_step(recording, ended_by, names, found, same)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
+
+
+def _is_confirmed(found: list[Key], shows: Callable[[list[Key]], bool]) -> bool:
+    """Whether a set shows it whenever it is run again, and does not without any one of its regions."""
+    smaller = ([one for one in found if one != key] for key in found)
+    return all(shows(found) for _ in range(CONFIRMED)) and not any(shows(some) for some in smaller if some)
 
 
 def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns) -> tuple[Explanation, Explanation]:
@@ -217,7 +225,8 @@ def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str
     if len(again) < len(forward):
         due = forward[len(again)]
         yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
-        yield f"operator {len(again)}, in module {due.module or 'unknown'}: {due.name} in forward, ended there again"
+        place = f"operator {len(again)}, in module {due.module or 'unknown'}"
+        yield f"{place}: {due.name} in forward, where the recomputation was ended"
         yield f"  in forward at {due.line}"
         yield f"  again at {ended.line}"
 

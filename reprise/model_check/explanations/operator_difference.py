@@ -15,9 +15,13 @@ DRAW_ELSEWHERE = (
 )
 MAKE_GENERATOR = "Make the generator in build(), or seed it there."
 SEED_GENERATOR = (
-    "If random numbers are in it, seed their generator in build(); a check seeds those of torch, random and numpy.random alone."
+    "If random numbers are in it, seed their generator in build() (a check seeds those of torch, random and numpy.random "
+    "alone), and draw outside of regions, since a recomputation draws others."
 )
-BE_DETERMINISTIC = "If the operator is not deterministic, let build() call torch.use_deterministic_algorithms(True)."
+BE_DETERMINISTIC = (
+    "If the operator is not deterministic, let build() call torch.use_deterministic_algorithms(True); if that does not know "
+    "the operator, call it outside of the region and pass its result in."
+)
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 BESIDE_PLAIN = "in plain", "with checkpointing"
@@ -91,10 +95,11 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
     if len(one.read) != len(other.read):
         return f"{one.name} reads {len(one.read)} tensors {runs[0]}, {len(other.read)} {runs[1]}", ()
     if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
-        names = {i: other.origins[i] or one.origins[i] or f"its tensor {i}" for i in changed}
+        names = {i: one.origins[i] or f"its tensor {i}" for i in changed}
         at = changed[0]
-        if one.origins[at] and other.origins[at] and one.origins[at] != other.origins[at]:
-            return f"{one.name} reads {one.origins[at]} {runs[0]}, {other.origins[at]} {runs[1]}", ()
+        if one.origins[at] != other.origins[at]:
+            first, second = (operator.origins[at] or "another tensor" for operator in (one, other))
+            return f"{one.name} reads {first} {runs[0]}, {second} {runs[1]}", ()
         if one.is_from_data:
             return f"a tensor that is made of data of Python or numpy has other values ({one.name})", changed
         if one.dtypes[at] != other.dtypes[at]:

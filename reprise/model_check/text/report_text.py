@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NOT_TOLD_APART = "whether the implementation or the model raised this cannot be told: their code lies together"
 UNLIKE_FORWARD = "plain's runs differ from each other, but here a recomputation computes other values than its own forward"
+EXPLAIN = "--explain names the regions and the operator at which this begins"
 _ERROR_LINES = 4  # of an error at most
 _SHOWN = 3  # names at most; JSON has all
 
@@ -38,8 +39,9 @@ def text_of(report: Report) -> list[str]:
         )
     if not report.spread.agrees:
         told = (
-            f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges only if {RUNS} further runs "
-            f"of it differ from plain more than {SPREAD:g} times as much; a smaller difference cannot be told from noise"
+            f"not deterministic: {report.plain_runs} plain runs differ. An implementation diverges if {RUNS} further runs of "
+            f"it differ from plain more than {SPREAD:g} times as much, or if a recomputation computes other values than its "
+            "forward; a smaller difference cannot be told from noise"
         )
         lines += [
             told,
@@ -112,11 +114,15 @@ def _parts(one: Result, regions: int, warnings: Mapping[str, tuple[str, ...]]) -
     if one.unlike_forward:
         yield f"  {UNLIKE_FORWARD}", *_explained(one, one.unlike_forward)
     if one.comparison is not None:
+        if one.verdict == "diverges" and one.comparison.of_first_step.agrees:
+            yield ("  nothing differs in the first step, which the table shows",)
         yield from ((f"  {line}",) for line in differences(one.comparison))
     if one.first_run != one.comparison:
         yield ("  (the table counts what differs no more than plain's runs do, too)",)
     if explanation := tuple(_explained(one, one.explanation)):
         yield explanation
+    elif one.verdict in ("diverges", "refuses") and not (one.warnings or one.unlike_forward):
+        yield (f"  {EXPLAIN}",)
     if one.not_measured:
         yield (f"  no figures, and no further warnings: {one.not_measured}",)
     yield from (warnings[warned.kind] for warned in one.warnings)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reprise.model_check.budgets.choice import RegionCosts, Spread
     from reprise.model_check.report import Report
 
-_TIMES_NOT_TOLD_APART = "their times are too short or too alike here to be told apart"
+_TIMES_NOT_TOLD_APART = "their times are below a millisecond, or differ no more than from round to round"
 _TOO_SHORT, _TOO_NOISY = "too short to tell", "too noisy to tell"
 _SHORTEST_STEP = 1e-3  # seconds of a plain step whose ratios are told
 _NARROW = 0.1  # how far a spread may be from a ratio on either side, as a share of it, that is told without

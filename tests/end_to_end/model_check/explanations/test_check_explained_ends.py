@@ -80,7 +80,8 @@ def test_where_an_implementation_ends_a_recomputation_is_named_though_the_operat
     place = f"{__file__}:{line_of(__file__, 'model, x = built(lambda self, y: y * self.kept[0])()')}"
     assert result.verdict == "refuses"
     assert re.fullmatch(
-        r"operator \d+, in module layers\.1: aten\.mul\.Tensor in forward, ended there again", result.explanation.lines[2]
+        r"operator \d+, in module layers\.1: aten\.mul\.Tensor in forward, where the recomputation was ended",
+        result.explanation.lines[2],
     )
     assert result.explanation.lines[3:5] == (f"  in forward at {place}", f"  again at {place}")
     assert not any("what it did in forward" in line for line in result.explanation.lines)

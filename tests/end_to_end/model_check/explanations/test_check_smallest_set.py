@@ -9,12 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from impls import Implementation
 from reprise.model_check import regions
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import explain
-from reprise.model_check.explanations.explain import GONE, SAME_ONCE, TRIES, explain_divergence, shrink
+from reprise.model_check.explanations.explain import CONFIRMED, GONE, SAME_ONCE, TRIES, explain_divergence, shrink
 from reprise.model_check.plain_runs import PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Setting
@@ -170,7 +171,8 @@ def test_the_set_that_is_named_was_run_and_went_wrong(count: int) -> None:
     (result,) = check(few, impl=own(failing_in_all), steps=1, explain=True).results
     named = {region.partition(" (")[0] for region in result.explanation.lines[0].partition(": ")[2].split(", ")}
     assert named == {f"layers.{number}" for number in range(count)}
-    assert wrong == [None, None, {*keys(count)}, {*keys(count)}]  # the verdict, the meter, the set, and its recording
+    # The verdict, the meter, the set, its confirmations, and its recording.
+    assert wrong == [None, None, *[{*keys(count)}] * (CONFIRMED + 2)]
 
 
 def test_of_what_comes_and_goes_no_set_is_called_the_smallest() -> None:
@@ -178,4 +180,32 @@ def test_of_what_comes_and_goes_no_set_is_called_the_smallest() -> None:
     plain = PlainRuns.begun(setting, lambda _: None)
     found = explain_divergence(setting, failing_with_the_second, plain, None, "builtins.ValueError", is_certain=False)
     told = "set of 1 regions that shows it, perhaps not the smallest, since the fault comes and goes: layers.1 ("
+    assert found.lines[0].startswith(told)
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_set_that_shows_it_no_more_or_not_alone_when_run_again_is_not_called_the_smallest(goes: bool) -> None:
+    """Sets with the second and third region fail; when a set is run again, it does not, or one with either fails, too."""
+    tried: list[tuple[nn.Module, frozenset[Key]]] = []  # models are built anew for each run
+
+    def failing_now_and_then(function: Any, *args: Any) -> Any:
+        only = regions._active[-1].only or frozenset()
+        tried.append((models[-1], only))
+        is_first = len({id(model) for model, some in tried if some == only}) == 1
+        needed = {(1,), (2,)} & only
+        if (len(needed) == 2 and (is_first or not goes)) or (needed and not is_first and not goes):
+            raise ValueError("sought")
+        return function(*args)
+
+    models: list[nn.Module] = []
+
+    def noted() -> Any:
+        model, x = build()
+        models.append(model)
+        return model, x
+
+    setting = Setting(noted, steps=1)
+    plain = PlainRuns.begun(setting, lambda _: None)
+    found = explain_divergence(setting, failing_now_and_then, plain, None, "builtins.ValueError")
+    told = "set of 2 regions that shows it, perhaps not the smallest, since the fault comes and goes: layers.1 ("
     assert found.lines[0].startswith(told)

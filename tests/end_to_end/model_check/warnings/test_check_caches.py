@@ -116,3 +116,26 @@ def test_a_tensor_that_a_region_changes_in_place_is_no_cache(impl: str) -> None:
     (result,) = check(built_counting, impl=impl, steps=1).results
     assert result.verdict != "agrees"
     assert warned(result) == {"changed in place": ["layers.1.calls"]}
+
+
+def remembering(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Adds what it was given in the call before, as a recurrent model does across segments."""
+    memory, self.memory = vars(self).get("memory", torch.zeros(8)), x.detach()
+    return x + memory
+
+
+@pytest.mark.parametrize("impl", [*BOTH, "torch-reentrant"])
+def test_a_state_that_is_read_and_then_written_anew_is_warned_of(impl: str) -> None:
+    (result,) = check(built(remembering), impl=impl, steps=1).results
+    assert result.verdict != "agrees"
+    assert warned(result) == {"cache": ["layers.1.memory"]}
+
+
+def test_what_forward_left_of_its_input_is_not_taken_for_a_state_where_the_input_is_read() -> None:
+    def noted(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        self.last = x.detach()
+        return y
+
+    for result in check(built(noted), impl=[*BOTH, "torch-reentrant"], steps=1).results:
+        assert (result.verdict, warned(result)) == ("agrees", {})
