@@ -40,9 +40,9 @@ def test_hooks_of_modules_have_their_effect(case: Case) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "register_full_backward_hook, optimizer in backward, gradient norm, LOMO")
-@offload_law(offloaded(uses.hooks_that_use_gradients, SMOOTH, steps=st.booleans(), away=HERE))
+@offload_law(offloaded(uses.hooks_that_use_gradients, SMOOTH, how=st.sampled_from(("reads", "steps", "asks")), away=HERE))
 def test_hooks_of_modules_find_gradients(case: Case) -> None:
-    """A module's full backward hook finds the gradients that it finds in the plain model, to read them or for a step."""
+    """A module's full backward hook finds plain's gradients, to read them or for a step, also if another asks for some."""
     equals_plain(case)
 
 

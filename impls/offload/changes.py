@@ -143,7 +143,7 @@ class Changes:
     - ``silent``: those whose version counter does not show it.
     - ``redirected``: those that were given other ``.data``.
     - ``assigned``: those that forward replaced by another tensor; its value is the replaced copy if that had been changed
-      before, else None.
+      before, by this microbatch or an earlier one, else None.
     - ``starts``: for each microbatch, the values that it started from.
     - ``since``: for each name that was assigned, the number of the first microbatch that started from the new tensor.
     """
@@ -188,6 +188,7 @@ class Changes:
                     f"{self.title} changed {name!r} in forward, which shares memory with {other!r}; their copies do not. Give "
                     "them memory of their own, by clone, or make them one tensor"
                 )
+            was_changed = changed or name in self.names
             if name not in self.names:
                 self.remember(name)
                 self.silent.add(name)
@@ -200,7 +201,7 @@ class Changes:
             if self.starts and changed:
                 self.overtake(name, told or redirected)
             if assigned:
-                self.assigned.setdefault(name, copy if changed else None)
+                self.assigned.setdefault(name, copy if was_changed else None)
                 self.since[name] = len(self.starts)
 
     def overtake(self, name: str, told: bool) -> None:

@@ -8,7 +8,7 @@ forward-mode differentiation go the other way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -72,7 +72,8 @@ class Delivery:
     def __init__(self, regions: int) -> None:
         self.regions = regions
         self.nodes: list[_Node] = []
-        self.task, self.again = -1, set[int]()
+        self.by_task: weakref.WeakValueDictionary[int, _RunAgain] = weakref.WeakValueDictionary()
+        self.hastening = 0  # backwards in which all regions have run again: one may begin in a hook of another
 
     def add(self, alias: torch.Tensor) -> None:
         """An alias that ``attach`` has made with a graph: the node that made it, and the one on the parameter's side.
@@ -96,11 +97,17 @@ class Delivery:
         task = current_graph_task_id()
         if task == -1:
             return
-        if task != self.task:
-            self.task, self.again = task, set()
-        self.again.add(region)
-        if len(self.again) == self.regions:
-            queue_callback(_Hastened(self.nodes))
+        again = self.by_task.get(task)
+        if again is None:
+            again = self.by_task[task] = _RunAgain(self)
+            queue_callback(again)
+        again.note(region)
+
+    def hasten(self, backwards: int) -> None:
+        """So many backwards more, or fewer, in which the engine is to run the nodes before others."""
+        self.hastening += backwards
+        for one in self.nodes:
+            one.node._set_sequence_nr(one.soon if self.hastening else one.late)
 
 
 class _Node(NamedTuple):
@@ -111,18 +118,23 @@ class _Node(NamedTuple):
     soon: int
 
 
-class _Hastened:
-    """Nodes that the engine runs before others until its task ends, which owns this as its final callback."""
+class _RunAgain:
+    """The regions of a slice that have run again in a backward, which owns this as its final callback."""
 
-    def __init__(self, nodes: Iterable[_Node]) -> None:
-        self.nodes = tuple(nodes)
-        for one in self.nodes:
-            one.node._set_sequence_nr(one.soon)
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery, self.regions, self.is_hastened = delivery, set[int](), False
+
+    def note(self, region: int) -> None:
+        """One has; with the last, gradients are delivered at once until the backward ends."""
+        self.regions.add(region)
+        if len(self.regions) == self.delivery.regions and not self.is_hastened:
+            self.is_hastened = True
+            self.delivery.hasten(1)
 
     def __call__(self) -> None:
-        for one in self.nodes:
-            one.node._set_sequence_nr(one.late)
-        self.nodes = ()
+        if self.is_hastened:
+            self.is_hastened = False
+            self.delivery.hasten(-1)
 
     def __del__(self) -> None:
         self()

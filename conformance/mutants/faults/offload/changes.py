@@ -369,3 +369,16 @@ def takes_objects_for_changed(copy: Copy) -> None:
 def loses_gradients_of_what_modules_keep(copy: Copy) -> None:
     """Backward through what a slice made when it ran again goes nowhere, and nobody is told."""
     copy.replace("offload.loaded_copies", "Nowhere.take", lambda self, grad=None: None)
+
+
+@mutant("offload.changes", "offload-models", "a_buffer_that_some_microbatches_change", profile="default")
+def forgets_what_was_changed_before_it_was_replaced(copy: Copy) -> None:
+    """What one microbatch changed in a buffer that a later one replaces is not written back."""
+
+    def note(there: Any, self: Any, *args: Any) -> None:
+        before = {*self.names}
+        known = {*self.assigned}
+        there(self, *args)
+        self.assigned |= dict.fromkeys((before & self.assigned.keys()) - known)
+
+    copy.call_instead("offload.changes", "Changes.note", note)

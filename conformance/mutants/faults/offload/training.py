@@ -231,3 +231,13 @@ def sends_gradients_to_the_host(copy: Copy) -> None:
 def accumulates_gradients_last(copy: Copy) -> None:
     """Gradients get to parameters after everything else of their slice."""
     copy["offload.loaded_copies"]._BEFORE_OTHERS = 0
+
+
+@mutant("offload.loaded_copies", "offload-models", "hooks_of_modules_find_gradients", profile="default")
+def delivers_late_once_another_backward_has_ended(copy: Copy) -> None:
+    """Once a backward ends in which a slice ran again, gradients come last in another one that is still under way."""
+
+    def hasten(there: Any, self: Any, backwards: int) -> None:
+        there(self, backwards if backwards > 0 else -self.hastening)
+
+    copy.call_instead("offload.loaded_copies", "Delivery.hasten", hasten)

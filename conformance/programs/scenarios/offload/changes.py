@@ -39,8 +39,10 @@ def seldom(OffloadModel, note, device, place, *, starts, checkpoint, slices):  #
             self.register_buffer("scale", torch.ones(2))
 
         def forward(self, x):
-            if x.detach()[0, 0] > 0:
+            if x.detach()[0, 0] == 1:
                 self.scale.mul_(0.5)
+            elif x.detach()[0, 0] == 2:
+                self.scale = self.scale * 0.25
             return x * self.scale
 
     layers = [Seldom(), *(torch.nn.Tanh() for _ in range(slices - 1))]
@@ -49,14 +51,14 @@ def seldom(OffloadModel, note, device, place, *, starts, checkpoint, slices):  #
     model = OffloadModel(layers, place, num_slices=slices, **options)
     parts = [torch.tensor([[float(start), 1.0]], device=place, requires_grad=True) for start in starts]
     x = torch.cat([part.detach() for part in parts]).requires_grad_()
-    for label, of in (("expected", plain), ("seen", model)):
+    for label, of, held in (("expected", plain, plain[0].scale), ("seen", model, layers[0].scale)):
         if of is plain or not checkpoint:
             runs = [(y := of(part), torch.autograd.grad(y.sum(), part)[0]) for part in parts]
         else:
             y = of(x)
             runs = zip(y.split(1), torch.autograd.grad(y.sum(), x)[0].split(1), strict=True)
         note(f"{label} forward and gradients", [here(run) for run in runs])
-        note(f"{label} buffers", here(of.buffers()))
+        note(f"{label} buffers", here([*of.buffers(), held]))
 
 
 def raised_after(OffloadModel, note, device, place, *, what, index, error, slices, checkpoint, microbatches):  # noqa: N803

@@ -41,12 +41,12 @@ def hooks_on_modules(model, layers, x, note, *, index, kind):
     note("gradients", here(p.grad for p in model.parameters() if p.requires_grad))
 
 
-def hooks_that_use_gradients(model, x, note, *, steps):
+def hooks_that_use_gradients(model, x, note, *, how):
     def use(module, grads, of):
         for name, p in module._parameters.items():
             if p is not None and p.requires_grad:
                 seen.append((name, *here([p.grad])))
-                if steps and p.grad is not None:
+                if how == "steps" and p.grad is not None:
                     with torch.no_grad():
                         p -= p.grad
 
@@ -57,7 +57,12 @@ def hooks_that_use_gradients(model, x, note, *, steps):
     for module in model.modules():
         if module is not model:
             module.register_full_backward_hook(use)
-    model(x.requires_grad_()).sum().backward()  # else the first module's hook would run before its gradients are computed
+    y = model(x.requires_grad_())  # else the first module's hook would run before its gradients are computed
+    ones = torch.ones_like(y)
+    for p in model.parameters():
+        if how == "asks" and p.requires_grad:
+            p.register_hook(lambda grad: seen.append(torch.autograd.grad(y, x, ones, retain_graph=True)))
+    y.backward(ones, retain_graph=how == "asks")
     note("order of hooks", order)
     note("seen in hooks", seen)
     note("gradients", here(p.grad for p in model.parameters() if p.requires_grad))
