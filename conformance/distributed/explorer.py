@@ -182,7 +182,7 @@ class RankedExplorer(Explorer):
             return script(result, world.size, options)
 
         shows = functools.partial(self.shown, result=result, raised=self.raised(result.law, result.program))
-        before = program_in(self.earlier(result.law.name, result.implementation.name), result, options)
+        before = program_in(self.earlier(result.law.name, result.implementation.name), result)
         known = [*([] if before is None else [before]), *self.smallest]
         with world.limited(SECONDS_OF_SMALLER, GRACE_OF_SMALLER):
             self.is_reducing = True

@@ -20,17 +20,17 @@ from conformance.judging.verdicts import Measured
 from conformance.programs.program import WIDTH
 from conformance.programs.syntax import identifiers
 from conformance.reproducers.embedding import Embedding
-from conformance.reproducers.reduction_steps import MOST, laid_out, smaller_ones
-from conformance.reproducers.script import HOOK, binding
-from conformance.reproducers.script_syntax import dotted_names, parts
+from conformance.reproducers.reduction_steps import MOST, denser_ones, laid_out, smaller_ones
+from conformance.reproducers.script import HOOK, UNMEASURED, binding, binding_in
+from conformance.reproducers.script_syntax import dotted_names, parts, unparse
 from impls import Implementation
 
 Lines = frozenset[tuple[str, int]]  # how many of each
 Step = tuple[Lines, Lines]
+Shows = Callable[["Smaller"], Outcome | None]  # what a program shows of the fault
 HEAD = ("import torch", "import torch.distributed as dist")
 EVALUATIONS = 60  # smaller programs that are tried at most
 HANG_SECONDS = 30
-UNMEASURED = "# The law measures more than this script does, which compares what the program notes. What was found:\n"
 ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
     {
         "kernels": script_endings.counts,
@@ -63,10 +63,10 @@ def script(result: Result, ranks: int, options: str = "") -> str:
         return ""
     about = f"{result.implementation.name}, law {result.law.name}. {result.law.statement}"
     head = '"""' + "\n".join(textwrap.wrap(f"{about} torchrun --nproc-per-node {ranks} shows it.", WIDTH - 6)) + '"""'
-    told = [] if result.measured else [UNMEASURED + textwrap.indent(result.detail, "# ")]
+    told = [] if result.measured is not None else [UNMEASURED + textwrap.indent(result.detail, "# ")]
     bound = _binding(result.implementation, options)
     text = "\n".join(line for line in result.program.source.splitlines() if line not in HEAD).strip("\n")
-    tail = _tail(result.measured or Measured(), result)
+    tail = _tail(result)
     used = dotted_names(f"{bound}\n{text}\n{tail}")
     modules = sorted(
         {"os", "sys", *(name for name in ("collections", "contextlib", "faulthandler", "functools") if name in used)}
@@ -86,8 +86,9 @@ def _binding(implementation: Implementation, options: str) -> str:
     return "\n".join([subject, *embedding.texts.values(), call])
 
 
-def _tail(measured: Measured, result: Result) -> str:
-    """The code that starts the process group, runs the program, and ends with the status."""
+def _tail(result: Result) -> str:
+    """The code that starts the process group, runs the program, and ends with the status if it can measure what was found."""
+    measured = result.measured or Measured()
     due = {str(label): number for label, number in measured.due}
     arguments: dict[str, Any] = {
         "judged": ast.Name("checkpoint", ast.Load()),
@@ -100,7 +101,8 @@ def _tail(measured: Measured, result: Result) -> str:
     }
     embedding = Embedding()
     what = "same" if measured.what == "expected" and due else measured.what
-    body = embedding.body(ENDINGS.get(what, script_endings.values), arguments)
+    ending = script_endings.notes if result.measured is None else ENDINGS.get(what, script_endings.values)
+    body = embedding.body(ending, arguments)
     if "plain" in identifiers(body):
         embedding.add(REFERENCES["checkpoint"], "plain")
     if result.device != "cpu":
@@ -114,37 +116,43 @@ def _start(device: str) -> list[str]:
     return [*(placed if device != "cpu" else []), f'dist.init_process_group("{BACKENDS[device]}")']
 
 
-def program_in(script: str, result: Result, options: str = "") -> Smaller | None:
-    """The program of a script that an earlier run made of such a result; None if the script has none.
+def program_in(script: str, result: Result) -> Smaller | None:
+    """The program of a script that an earlier run made of such a result, a statement a line; None if the script has none.
 
     Its arguments are not known, for a script does not say them, and those of the result may be others.
     """
-    found = _smaller(script, _binding(result.implementation, options), result)
-    return None if found is None else replace(found, arguments=None)
+    found = _smaller(script, binding_in(script), result)
+    return None if found is None else replace(found, source=f"{unparse(ast.parse(found.source))}\n", arguments=None)
 
 
-def reduced(
-    result: Result, options: str, shows: Callable[[Smaller], Outcome | None], earlier: Iterable[Smaller] = ()
-) -> Result:
+def reduced(result: Result, options: str, shows: Shows, earlier: Iterable[Smaller] = ()) -> Result:
     """The result with the smallest program that still ``shows`` the fault, of those that leaving something out gives.
 
     What ``shows`` gives says what is due of the smaller program, None that it has not the fault. If one does that was found
     ``earlier``, for another implementation or in another run, that is taken; if its script is too long, it is made smaller.
-    A step that has lost the fault is not tried again once others were made, unless the script is too long without.
+    If a script stays too long, what its program uses once is put where it is used.
     """
-    bound, best, tried = _binding(result.implementation, options), result, 0
+    bound, best = _binding(result.implementation, options), result
     for program in earlier:
         if (found := shows(program)) is not None:
             best = _of(result, program, found)
-            if program.least:
-                return best
             break
 
-    def is_long() -> bool:
-        return len(script(best, 2, options).splitlines()) > MOST
+    def is_long(one: Result) -> bool:
+        return len(script(one, 2, options).splitlines()) > MOST
 
+    if best is result or (is_long(best) and not (isinstance(best.program, Smaller) and best.program.least)):
+        best = _least(best, bound, shows, is_long)
+    return _denser(best, bound, shows, is_long)
+
+
+def _least(result: Result, bound: str, shows: Shows, is_long: Callable[[Result], bool]) -> Result:
+    """The result with all left out of its program that its fault does not need.
+
+    A step that has lost the fault is not tried again once others were made, unless the script is too long without.
+    """
+    best, tried, improved = result, 0, True
     lost, again = set[Step](), False  # steps that lost the fault, and whether one of them was left out since a step was made
-    improved = best is result or is_long()
     while improved and tried < EVALUATIONS:
         improved = False
         before = _one_a_line(best, bound)
@@ -154,18 +162,39 @@ def reduced(
                 continue
             if (tried := tried + 1) > EVALUATIONS:
                 break
-            smaller = _smaller(text, bound, result)
-            if smaller is not None and (found := shows(smaller)) is not None:
-                best = _of(best, smaller, found)
-                improved = True
+            if (found := _shown(text, bound, best, shows)) is not None:
+                best, improved = found, True
                 break
             lost.add(step)
-        if not improved and again and tried < EVALUATIONS and is_long():
+        if not improved and again and tried < EVALUATIONS and is_long(best):
             lost.clear()
             improved, again = True, False
-    if isinstance(best.program, Smaller) and 0 < tried < EVALUATIONS:  # with none tried, an earlier one was taken as it is
+    if isinstance(best.program, Smaller) and 0 < tried < EVALUATIONS:
         best = replace(best, program=replace(best.program, least=True))
     return best
+
+
+def _denser(result: Result, bound: str, shows: Shows, is_long: Callable[[Result], bool]) -> Result:
+    """The result with what its program uses once where it is used, as far as its script is too long without."""
+    best, lost, improved = result, set[Step](), True
+    while improved and is_long(best):
+        improved = False
+        before = _one_a_line(best, bound)
+        for text in denser_ones(before, bound):
+            if (step := _step(before, text)) in lost or len(lost) >= EVALUATIONS:
+                continue
+            if (found := _shown(text, bound, best, shows)) is not None:
+                best, improved = found, True
+                break
+            lost.add(step)
+    return best
+
+
+def _shown(text: str, bound: str, before: Result, shows: Shows) -> Result | None:
+    """The result with the program of a smaller script; None if that has not the fault, or is no program."""
+    smaller = _smaller(text, bound, before)
+    found = None if smaller is None else shows(smaller)
+    return None if smaller is None or found is None else _of(before, smaller, found)
 
 
 def _step(before: str, after: str) -> Step:

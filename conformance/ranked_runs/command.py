@@ -26,6 +26,8 @@ from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import ranking, report
 from conformance.reproducers import script_files
+from conformance.reproducers.reduction_steps import MOST
+from conformance.reproducers.replay import standalone
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption, did_you_mean
 from conformance.rows.results_file import ROOT, Row, is_unexpected
@@ -247,6 +249,9 @@ def publish(path: Path, published: Path, header: Mapping[str, Any], rows: Sequen
     rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
     write(published, header, rows)
     results_file.write(published, header, script_files.naming_files(published, rows))
+    for row in standalone(rows):
+        if (lines := len(row["program"].splitlines())) > MOST:
+            say(f"{row['impl']}, law {row['law']}: its script has {lines} lines, more than {MOST}")
     try:
         report.write()
         page.write()

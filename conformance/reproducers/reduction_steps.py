@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from conformance.programs.program import WIDTH
 from conformance.programs.syntax import identifiers
-from conformance.reproducers.script_syntax import parts, unparse
+from conformance.reproducers.script_syntax import Parts, parts, unparse
 from conformance.reproducers.stand_ins import stand_ins
 
 SCREEN = 39  # lines; a script of at most so many keeps its most readable layout
@@ -31,16 +31,34 @@ def smaller_ones(script: str, binding: str) -> Iterator[str]:
     """
     its = parts(script, binding)
     program = ast.parse(its.program)
-    comments = [line for line in its.program.splitlines() if line.startswith("#")]
-    longest = max([WIDTH, *map(len, its.program.splitlines())])
     steps = [*_shorter(program, program.body)]
     if is_long(script):
-        steps += [*_with_values(program), *_with_bodies(program), *_without_calls(program)]
-    for text in steps:
-        if max(map(len, text.splitlines()), default=0) <= longest:
-            yield replace(its, program="\n".join([*comments, text])).text()
+        steps += _denser(program)
+    yield from _that_fit(its, steps)
     for old, new, tail in stand_ins(program, its.tail):
-        yield replace(its, program="\n".join([*comments, _replaced(program, old, new)]), tail=tail).text()
+        yield replace(its, program="\n".join([*_comments(its), _replaced(program, old, new)]), tail=tail).text()
+
+
+def denser_ones(script: str, binding: str) -> Iterator[str]:
+    """The script after each of the further steps alone, whether it fits a screen or not."""
+    its = parts(script, binding)
+    yield from _that_fit(its, _denser(ast.parse(its.program)))
+
+
+def _denser(program: ast.Module) -> list[str]:
+    return [*_with_values(program), *_with_bodies(program), *_without_calls(program)]
+
+
+def _that_fit(its: Parts, programs: Iterable[str]) -> Iterator[str]:
+    """The scripts with these programs in place of theirs, without those that have longer lines."""
+    longest = max([WIDTH, *map(len, its.program.splitlines())])
+    for text in programs:
+        if max(map(len, text.splitlines()), default=0) <= longest:
+            yield replace(its, program="\n".join([*_comments(its), text])).text()
+
+
+def _comments(its: Parts) -> list[str]:
+    return [line for line in its.program.splitlines() if line.startswith("#")]
 
 
 def is_long(script: str) -> bool:
@@ -221,22 +239,29 @@ def join_lines(script: str) -> str:
 def laid_out(script: str) -> str:
     """The script as it is published: unchanged if it fits a screen, else in fewer lines.
 
-    If these are more than MOST, consecutive simple statements share lines, the last ones first, until there are at most MOST.
+    If these are more than MOST, consecutive simple statements share lines, the last ones first, until there are at most MOST;
+    of what binds the implementation, only those inside of functions and classes.
     """
     if len(script.splitlines()) <= SCREEN:
         return script
     joined = join_lines(script)
     begin, blank, rest = joined.partition("\n\n")
-    lines, above = rest.splitlines(), len(f"{begin}{blank}".splitlines())
+    lines = _packed(rest.splitlines(), MOST - len(f"{begin}{blank}".splitlines()))
+    first = _packed(begin.splitlines(), MOST - bool(blank) - len(lines), outermost=1)
+    packed = "\n".join(first) + blank + "\n".join(lines) + "\n"
+    return packed if ast.dump(ast.parse(packed)) == ast.dump(ast.parse(script)) else joined  # a line may be part of a string
+
+
+def _packed(lines: list[str], most: int, outermost: int = 0) -> list[str]:
+    """The lines; as long as they are more, simple statements share some that are indented by as much as ``outermost``."""
     place = len(lines) - 1
-    while place > 0 and above + len(lines) > MOST:
+    while place > 0 and len(lines) > most:
         both = f"{lines[place - 1]}; {lines[place].strip()}"
-        alike = _indent(lines[place - 1]) == _indent(lines[place]) and len(both) <= WIDTH
+        alike = _indent(lines[place - 1]) == _indent(lines[place]) >= outermost and len(both) <= WIDTH
         if alike and _is_simple(lines[place - 1]) and _is_simple(lines[place]):
             lines[place - 1 : place + 1] = [both]
         place -= 1
-    packed = f"{begin}{blank}" + "\n".join(lines) + "\n"
-    return packed if ast.dump(ast.parse(packed)) == ast.dump(ast.parse(script)) else joined  # a line may be part of a string
+    return lines
 
 
 def _is_simple(line: str) -> bool:

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from conformance.programs.program import WIDTH
-from conformance.reproducers.reduction_steps import SCREEN, join_lines, laid_out, smaller_ones
+from conformance.reproducers.reduction_steps import MOST, SCREEN, denser_ones, join_lines, laid_out, smaller_ones
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,24 @@ def test_statements_share_lines_only_where_a_script_would_be_too_long() -> None:
     assert laid_out(short) == join_lines(short)
     assert laid_out(long) == join_lines(long).replace("use(f)\ndel f\n", "use(f); del f\n")
     assert ast.dump(ast.parse(laid_out(long))) == ast.dump(ast.parse(long))
+
+
+@pytest.mark.parametrize(
+    ("lines", "bound", "body"),
+    [
+        (MOST, "f()\n    return f", "use(x)\n    use(y)"),
+        (MOST + 1, "f()\n    return f", "use(x); use(y)"),
+        (MOST + 2, "f(); return f", "use(x); use(y)"),
+        (MOST + 3, "f(); return f", "use(x); use(y)"),
+    ],
+)
+def test_what_binds_the_implementation_shares_lines_last_and_inside_of_functions_alone(
+    lines: int, bound: str, body: str
+) -> None:
+    head = '"""About\nit"""\nx = 1\ny = 2\ndef checkpoint(f):\n    f()\n    return f\n\n'
+    block = "if a:\n    use(x)\n    use(y)\n"
+    text = head + block + "for x in y: use()\n" * (lines - len(f"{head}{block}".splitlines()))
+    assert laid_out(text) == text.replace("f()\n    return f", bound).replace("use(x)\n    use(y)", body)
 
 
 def test_lines_of_a_string_and_of_blocks_do_not_share_one() -> None:
@@ -121,3 +139,10 @@ def test_in_a_long_script_values_and_arguments_take_the_place_of_names_and_calls
 )
 def test_what_is_used_twice_or_does_not_fit_is_left(text: str, made: str) -> None:
     assert made not in steps(text, LONG)
+
+
+def test_denser_ones_are_the_further_steps_alone() -> None:
+    text = f"import os\n{BINDING}\n\ndef run(a, b):\n    x = a + b\n    use(x * 2)\n\nrun(1, 2)\n"
+    (made,) = denser_ones(text, BINDING)
+    assert made == text.replace("    x = a + b\n    use(x * 2)", "    use((a + b) * 2)")
+    assert made not in smaller_ones(text, BINDING)

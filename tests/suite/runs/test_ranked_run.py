@@ -325,3 +325,11 @@ def test_the_device_chooses_the_backend_here_and_in_scripts(monkeypatch: pytest.
         'dist.init_process_group("nccl")',
     ]
     assert script._start("cpu") == ['dist.init_process_group("gloo")']
+
+
+def test_a_published_script_that_is_too_long_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "MOST", len(SCRIPT.splitlines()))
+    named = f"torch-reentrant, law {LAW}: its script has {len(SCRIPT.splitlines())} lines, more than "
+    assert not [line for line in judge(root) if line.startswith(named)]
+    monkeypatch.setattr(command, "MOST", len(SCRIPT.splitlines()) - 1)
+    assert [line for line in judge(root) if line.startswith(named)] == [f"{named}{len(SCRIPT.splitlines()) - 1}"]

@@ -82,7 +82,7 @@ def test_a_script_defines_the_policy_that_it_passes_on() -> None:
     names: dict[str, Any] = {}
     exec(text.partition("\n\n")[0], names)
     assert isinstance(names["checkpoint"].keywords["context_fn"](), tuple)
-    before = program_in(text, result, result.written_options())
+    before = program_in(text, result)
     assert before is not None
     assert LINES[3] in before.source
 
@@ -109,6 +109,17 @@ def test_a_program_that_no_step_makes_smaller_is_taken_as_it_is() -> None:
     assert shows.tried == [long.source]
 
 
+def test_what_is_used_once_is_put_where_it_is_used_only_if_the_script_is_too_long() -> None:
+    uses = [f"    y{number} = {'long ' * 18!r} + str({number})\n    if y{number}: note({number})" for number in range(4)]
+    short, long = (replace(program(*LONG[:count], LINES[3], *uses), least=True) for count in (17, 20))
+    assert reduced(WHOLE, "", Shows(), [short]).program == short
+    assert len(script(replace(WHOLE, program=short), 2).splitlines()) == MOST
+    found = reduced(WHOLE, "", Shows(), [long])
+    assert found.program is not None
+    assert [f"y{number} =" in found.program.source for number in range(4)] == [False, False, True, True]
+    assert len(script(found, 2).splitlines()) == MOST
+
+
 def test_a_program_for_which_every_step_was_tried_is_said_to_be_least(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reduced(WHOLE, "", Shows()).program
     assert isinstance(found, Smaller)
@@ -132,6 +143,22 @@ def test_a_program_that_no_longer_shows_the_fault_is_not_taken() -> None:
     assert found.program is not None
     assert LINES[3] in found.program.source
     assert len(shows.tried) > 1
+
+
+def test_an_earlier_program_is_found_and_has_a_statement_a_line_whatever_lines_are_shared() -> None:
+    bound, lines = "def checkpoint(f, *args):\n    return f(*args)\n", [*LINES * 3, "    if x3:", "        x4 = 1"]
+    whole = replace(WHOLE, program=program(*lines), implementation=replace(WHOLE.implementation, binding=bound))
+    text = script(whole, 2)
+    assert "def checkpoint(f, *args): return f(*args)\n" in text
+    assert "    x8 = torch.ones(8)\n    if x3: x4 = 1\n" in text
+    assert program_in(text, whole) == program(*lines)
+
+
+def test_a_script_that_cannot_measure_what_was_found_says_so_and_compares_nothing() -> None:
+    text = script(replace(WHOLE, measured=None), 2)
+    assert "only prints what the program notes. What was found:\n# sum is 2\n" in text
+    assert text.endswith("dist.barrier()\nos._exit(0)\n")
+    assert "differ" not in text
 
 
 @pytest.mark.parametrize("text", ["", "no Python(", "from torch.utils.checkpoint import checkpoint\n\nprint(1)\n"])
