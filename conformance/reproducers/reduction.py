@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 from conformance.reproducers import script_process
-from conformance.reproducers.reduction_steps import MOST, is_long, join_lines, laid_out, smaller_ones
+from conformance.reproducers.reduction_steps import MOST, join_lines, laid_out, smaller_ones
 from conformance.reproducers.script_syntax import (
     OURS,
     first_modules,
@@ -183,7 +183,10 @@ def reduced(
 
 
 def smallest(task: Task) -> str:
-    """The script of a task, made as small as possible, or its earlier reduction, if that still shows the same fault."""
+    """The script of a task, made as small as possible, or its earlier reduction, if that still shows the same fault.
+
+    The latter is made smaller only if it has more than ``MOST`` lines.
+    """
     with TemporaryDirectory() as directory:
         evaluate = partial(show, Path(directory))
         if not task.binding:
@@ -194,7 +197,7 @@ def smallest(task: Task) -> str:
         best, earlier = task.script, _laid_out(task)
         if earlier and _is_shown(earlier, comparison) and (races or not _races(earlier, evaluate)):
             best = earlier
-        if best == task.script or is_long(best) or imports(parts(best, task.binding).program, OURS):
+        if best == task.script or _lines(best) > MOST or imports(parts(best, task.binding).program, OURS):
             found = [best, *reduced(best, comparison, REPEATED if races else 1)][-1]
             if not races and _races(found, evaluate):  # a step was taken since threads met by chance
                 found = [best, *reduced(best, comparison, REPEATED, seconds=SECONDS_PER_SCRIPT / REPEATED)][-1]
