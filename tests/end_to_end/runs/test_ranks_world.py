@@ -208,7 +208,7 @@ def test_collectives_are_counted_by_their_time_and_region_and_waiting_is_none(wo
     answer = world.run(Task(EXCHANGES, "nested", counts=True))[0]
     found = {place: answer.issued(place, region=("region",)).total() for place in ("forward", "recomputation", "backward")}
     assert found["forward"] == found["recomputation"] > 0
-    assert found["backward"] == 0
+    assert found["backward"] == answer.issued("backward").total() > 0  # of the nodes that the region made
     assert answer.regions == [("region",)]
     assert not {name for name in answer.issued() if "wait" in name or "wrap" in name}
 
