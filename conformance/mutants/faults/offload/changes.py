@@ -371,7 +371,7 @@ def loses_gradients_of_what_modules_keep(copy: Copy) -> None:
     copy.replace("offload.loaded_copies", "Nowhere.take", lambda self, grad=None: None)
 
 
-@mutant("offload.changes", "offload-models", "a_buffer_that_some_microbatches_change", profile="default")
+@mutant("offload.changes", "offload-models", "a_buffer_that_another_microbatch_replaces", profile="default")
 def forgets_what_was_changed_before_it_was_replaced(copy: Copy) -> None:
     """What one microbatch changed in a buffer that a later one replaces is not written back."""
 
