@@ -32,6 +32,7 @@ from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption, did_you_mean
 from conformance.rows.results_file import ROOT, Row, is_unexpected
 from conformance.runs import selection
+from conformance.runs.completeness import distributions
 from impls import Implementation
 
 Say = Callable[[str], None]
@@ -192,6 +193,7 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
         finally:
             if rows:
                 header = results_file.header(seed, profile, choice.device, origin.suite)
+                header["versions"] |= distributions({row["impl"] for row in rows})
                 write(path, header, rows)
     if published and is_whole and len(rows) == len(pairs) and not any(map(is_unexpected, rows)):
         path = publish(path, published, header, rows, origin, say)

@@ -298,6 +298,8 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - reported by the verdict, or here if it fails only under the meter
             reason = "" if result.error else f"the step fails while it is measured{errors.place(error)}: {errors.told(error)}"
             error.__traceback__ = None
+        if result.verdict == "diverges":  # the operator in which a recomputation was ended may have been about to read them
+            seen.changed_outside |= seen.changed_unread
         find_lines(self.setting, one.checkpoint, seen)
         return {"costs": costs, "not_measured": reason, "warnings": warned_of(seen, plain.first)}
 

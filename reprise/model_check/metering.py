@@ -73,6 +73,7 @@ class Observations:
     filled: dict[str, str] = field(default_factory=dict)
     changed_in_place: set[str] = field(default_factory=set)  # those in ``filled`` that forward changes in place, and again
     changed_outside: dict[str, str] = field(default_factory=dict)
+    changed_unread: dict[str, str] = field(default_factory=dict)  # that a recomputation had not read when it was ended
     forward_of: dict[Key, _ForwardRun] = field(default_factory=dict)
     buffers_after_forward: Tensors = field(default_factory=dict)
     changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
@@ -371,7 +372,8 @@ def _compare_reachable(
         seen.changed_outside |= {path: one.region.line for path in changed if path in was_read}
         meter.unread = _Unread()
         if not finished:
-            unread = (path for path in changed if path in forward.read - was_read)
+            unread = [path for path in changed if path in forward.read - was_read]
+            seen.changed_unread |= dict.fromkeys(unread, one.region.line)
             found = (path for path in filled_again(first, around, around[0].keys(), finished=False) if path not in filled)
             line = one.region.line
             meter.unread = _Unread(dict.fromkeys(unread, line), dict.fromkeys(found, line), meter.operators)

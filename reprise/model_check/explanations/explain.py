@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from reprise.model_check import errors
-from reprise.model_check.comparison import Comparison, compare_runs
+from reprise.model_check.comparison import Comparison, Place, TensorsCompared, compare_runs
 from reprise.model_check.errors import BuildFails, MeteringFails
 from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.explanations.operator_difference import BESIDE_PLAIN, OF_PLAIN, OperatorDifference, first_difference
@@ -22,12 +22,17 @@ from reprise.model_check.run import Checkpoint, Run, Setting, run
 RECORDED = 3  # steps that are recorded at most, in which a recomputation may show that it differs
 TRIES = 60  # runs in which regions are left out, at most
 CONFIRMED = 3  # runs in which a smallest set must show it once more
+SHOWN = 3  # operators in which recomputations were ended
 RECORDINGS = 8  # of plain, to find two that differ
 ENDED_AT_ONCE = (
     "a region's function ran again, but none of its operators is recorded: it was ended before, or runs none that is compared"
 )
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
 SAME_AS_FORWARD = "every operator that the recomputations ran reads and gives the same values as in forward"
+ENDED_IN = (
+    "; operators at which recomputations were ended, and later ones, are not compared. An implementation that ends none early, "
+    "such as torch-nonreentrant-full, shows whether they differ:"
+)
 SAME_ONCE = (
     "every operator that the recomputations of one more step ran reads and gives the same values as in forward; steps are "
     "not all alike, so another step may show a difference"
@@ -37,6 +42,7 @@ SAME_AGAIN = (
     f"{SAME_AS_FORWARD}, and forward's as in plain, so the difference is not in a region's values, but in how often something "
     "happens, in what the implementation returns or passes on as gradients, or in what it leaves changed in the process"
 )
+CLONE = "Change a clone of it, or pass a clone to the region."
 NOT_COMPARED = f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared"
 UNLIKE_PLAIN = f"{SAME_AS_FORWARD}, but forward differs from plain's"
 
@@ -55,9 +61,10 @@ def explain_divergence(
 ) -> Explanation:
     """Name a smallest set of regions that still goes wrong, and where its recomputations differ from forward.
 
-    ``compared`` has what diverges: a set goes wrong if some of that diverges again. It is None if the implementation raised
-    an error, of ``error_type``: a set goes wrong if it raises one of that type. What comes and goes is not ``is_certain``, so
-    that a set without it may be one that has it. Every set that is named was run and went wrong.
+    ``compared`` has what diverges: a set goes wrong if some of that diverges again, of the tensors of the first step if there
+    are any. It is None if the implementation raised an error, of ``error_type``: a set goes wrong if it raises one of
+    that type. What comes and goes is not ``is_certain``, so that a set without it may be one that has it. Every set that is
+    named was run and went wrong.
     """
 
     def shows(some: list[Key]) -> bool:
@@ -67,8 +74,9 @@ def explain_divergence(
             raise
         except Exception as raised:  # noqa: BLE001 - whatever it is, its type is compared
             return compared is None and errors.type_name(raised) == error_type
-        return compared is not None and bool(plain.beyond(compare_runs(plain.first, seen)) & compared.distances.keys())
+        return bool(plain.beyond(compare_runs(plain.first, seen)) & sought)
 
+    sought = _sought(compared)
     every, names = [one.key for one in plain.first.regions], _names(plain.first)
     found, reason = every, ""
     if is_again := shows(every):
@@ -76,8 +84,7 @@ def explain_divergence(
         reason = "" if is_smallest else f", since no more than {TRIES} runs are made"
         is_certain = is_certain and (not is_smallest or _is_confirmed(found, shows))
         reason = reason if is_certain else ", since the fault comes and goes"
-        told = f"set of {len(found)} regions that shows it, perhaps not the smallest{reason}"
-        told = f"{told if reason else 'smallest set of regions that shows it'}: {', '.join(names[key] for key in found)}"
+        told = f"{_told_set(len(found), reason)}: {', '.join(names[key] for key in found)}"
     else:
         told = f"{GONE}, with all {len(every)} regions"
     begins_at_once = compared is not None and not compared.of_first_step.agrees
@@ -93,6 +100,21 @@ def explain_divergence(
 
     explained = _of_step(recording, ended_by, names, found, same)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
+
+
+def _told_set(count: int, reason: str) -> str:
+    """What a set of so many regions is called, with the reason why it may not be the smallest, if there is one."""
+    told = f"set of {count} region{'s' * (count != 1)} that shows it, perhaps not the smallest{reason}"
+    return told if reason else "smallest set of regions that shows it"
+
+
+def _sought(compared: Comparison | None) -> frozenset[Place]:
+    """What of a divergence a set of regions must show some of: tensors of the first step, or of others, or whatever differs."""
+    if compared is None:
+        return frozenset()
+    places = (compared.of_first_step.distances, compared.distances)
+    tensors = ([one for one in some if isinstance(getattr(compared, one[0]), TensorsCompared)] for some in places)
+    return frozenset(next(filter(None, tensors), compared.distances))
 
 
 def _is_confirmed(found: list[Key], shows: Callable[[list[Key]], bool]) -> bool:
@@ -156,10 +178,26 @@ def _beside_plain(setting: Setting, recording: Recording, names: Mapping[Key, st
         if key and not number and (difference := _of_forward(plain, recording, key))
     ]
     if not found:
-        return (SAME_AGAIN,)
+        return _not_compared(recording, names) or (SAME_AGAIN,)
     difference, key = min(found, key=lambda one: one[0].second.time if one[0].second else recording.time)
     region = names.get(key) or {**plain.names, **recording.names}[key]
     return f"{UNLIKE_PLAIN}, in region {region}:", *difference.lines
+
+
+def _not_compared(recording: Recording, names: Mapping[Key, str]) -> tuple[str, ...]:
+    """What to say of a step whose recomputations are as forward, as far as they ran; nothing if they ran to their ends."""
+    due = [*_due(recording, names)]
+    more = [f"  and {len(due) - SHOWN} more"] if len(due) > SHOWN else []
+    return (f"{SAME_AS_FORWARD}{ENDED_IN}", *due[:SHOWN], *more) if due else ()
+
+
+def _due(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:
+    """The operator of forward that was due when the recomputation of a region was ended, of each that was."""
+    for key, number in recording.runs:
+        forward, again = recording.runs.get((key, 0), []), recording.runs[key, number]
+        if number == 1 and (key, number) not in recording.finished and len(again) < len(forward):
+            due = forward[len(again)]
+            yield f"  {due.name} in region {names.get(key, recording.names[key])} at {due.line}"
 
 
 def _of_forward(plain: Recording, seen: Recording, key: Key) -> OperatorDifference | None:
@@ -178,7 +216,8 @@ def _of_step(
     if found := _differing(recording):
         return replace(_first_again(recording, names, found), ended_by=ended_by)
     if ended_by and (reasons := (*_ended_early(recording, names), *_changed_inputs(recording, names, keys))):
-        return Explanation(reasons, ended_by=ended_by)
+        is_changed = any(True for _ in _changed_inputs(recording, names, keys))
+        return Explanation(reasons, CLONE if is_changed else "", ended_by=ended_by)
     if any(number for _, number in recording.runs):
         return Explanation(same(), ended_by=ended_by)
     if any(number for _, number in recording.begun):

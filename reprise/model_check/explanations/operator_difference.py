@@ -93,7 +93,7 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
     if one.name != other.name:
         return f"{one.name} {runs[0]}, {other.name} {runs[1]}", ()
     if len(one.read) != len(other.read):
-        return f"{one.name} reads {len(one.read)} tensors {runs[0]}, {len(other.read)} {runs[1]}", ()
+        return f"{one.name} reads {len(one.read)} tensor{'s' * (len(one.read) != 1)} {runs[0]}, {len(other.read)} {runs[1]}", ()
     if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
         names = {i: one.origins[i] or f"its tensor {i}" for i in changed}
         at = changed[0]

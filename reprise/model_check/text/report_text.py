@@ -186,7 +186,8 @@ def _choice(one: Result, choice: Choice, regions: int) -> Iterator[tuple[str, ..
         lines.append("    steps with these regions checkpointed are not plain's")
     yield tuple(lines)
     if choice.globs:
-        yield (f"    with the model's own checkpointing off: --regions {' '.join(map(shlex.quote, choice.globs))}",)
+        globs = " ".join(map(shlex.quote, choice.globs))
+        yield (f"    --regions {globs} (with the model's own checkpointing off, if it has any)",)
     if choice.unnamed:
         yield (f"    no module, so no glob: {', '.join(choice.unnamed)}",)
 

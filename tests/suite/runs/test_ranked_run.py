@@ -169,6 +169,7 @@ def test_a_whole_run_is_published_with_its_scripts(root: Path) -> None:
 
 def test_a_whole_run_of_peers_is_published_beside_it_if_none_is_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impls, "find", lambda name: replace(impls.get("nested"), name=name))
+    monkeypatch.setattr("importlib.metadata.version", lambda package: f"that of {package}")
     monkeypatch.setattr(selection, "left_out", lambda *_: {"fairscale": "is not installed"})
     judge(root, command.Choice(peers=True))
     assert not [*(root / "results").glob("distributed-*")]
@@ -177,6 +178,7 @@ def test_a_whole_run_of_peers_is_published_beside_it_if_none_is_missing(root: Pa
     assert judge(root, command.Choice(peers=True))[-1] == f"results: {published}"
     there = {name for name, peer in impls.PEERS.items() if peer.runs_on("cpu")}
     assert {one["impl"] for one in read(published).rows} == there
+    assert read(published).header["versions"]["fairscale"] == "that of fairscale"  # rows are older once it is another
     assert not (root / "results" / "distributed-cpu.jsonl").exists()
 
 

@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[Block, str]] = {
     ),
     "the same after dropout": (dropped_after_dropout, "aten.rand.generator gives another value"),
     "a buffer changed in place": (counted, "reads another value of buffer layers.1.count"),
-    "a cache": (cached, "aten.cat.default reads 1 tensors in forward, 2 again"),
+    "a cache": (cached, "aten.cat.default reads 1 tensor in forward, 2 again"),
     "a shape that depends on data": (shortened, "aten.slice.Tensor is called with 0, 1, "),
     "another branch": (branched, "aten.sin.default in forward, aten.cos.default again"),
 }

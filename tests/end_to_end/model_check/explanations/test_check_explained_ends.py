@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.explanations import recording
-from reprise.model_check.explanations.explain import SAME_AGAIN, SAME_ONCE
+from reprise.model_check.explanations.explain import ENDED_IN, SAME_AS_FORWARD, SAME_ONCE
 from tests.support import checked_models
 from tests.support.checked_models import built, explained, line_of
 
@@ -149,7 +149,32 @@ def test_a_recomputation_that_was_stopped_lacks_nothing() -> None:
     own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=doubling)
     (result,) = check(made, impl=own, explain=True, steps=1).results
     assert result.verdict == "diverges"
-    assert result.explanation.lines[-1] == SAME_AGAIN
+    assert result.explanation.lines[1] == f"{SAME_AS_FORWARD}{ENDED_IN}"
+    assert result.explanation.lines[2].startswith("  aten.add.Tensor in region layers.1 (")
+
+
+class Scaling(nn.Module):
+    """Its regions end by reading a tensor that is replaced between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.scale = nn.ModuleList(nn.Linear(8, 8) for _ in range(3)), torch.ones(())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(lambda y, layer=layer: layer(y) * self.scale, x, use_reentrant=False)
+            self.scale = self.scale * 0.5
+        return x
+
+
+def test_the_operator_in_which_a_recomputation_was_ended_is_not_said_to_be_as_in_forward() -> None:
+    early, full = check(
+        lambda: (Scaling(), torch.ones(1, 8)), impl=["torch-nonreentrant", "torch-nonreentrant-full"], explain=True, steps=1
+    ).results
+    assert early.explanation.lines[1] == f"{SAME_AS_FORWARD}{ENDED_IN}"
+    assert early.explanation.lines[2].startswith("  aten.mul.Tensor in region Scaling.forward.<locals>.<lambda>")
+    assert {one.kind for one in early.warnings} == {one.kind for one in full.warnings} == {"outside tensors"}
+    assert "aten.mul.Tensor reads another value of its tensor 1" in full.explanation.lines[2]
 
 
 def test_a_line_of_a_region_of_pytorchs_code_alone_is_that_of_its_call() -> None:

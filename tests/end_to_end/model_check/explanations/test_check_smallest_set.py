@@ -179,7 +179,7 @@ def test_of_what_comes_and_goes_no_set_is_called_the_smallest() -> None:
     setting = Setting(build, steps=1)
     plain = PlainRuns.begun(setting, lambda _: None)
     found = explain_divergence(setting, failing_with_the_second, plain, None, "builtins.ValueError", is_certain=False)
-    told = "set of 1 regions that shows it, perhaps not the smallest, since the fault comes and goes: layers.1 ("
+    told = "set of 1 region that shows it, perhaps not the smallest, since the fault comes and goes: layers.1 ("
     assert found.lines[0].startswith(told)
 
 
