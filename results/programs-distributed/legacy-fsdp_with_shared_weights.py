@@ -20,9 +20,11 @@ def run(checkpoint, note, device):
     model = Model(*(Block(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4)) for _ in range(2)))
     for block in model: fully_shard(block, reshard_after_forward=True)
     fully_shard(model, reshard_after_forward=True)
-    parameters = [*model.parameters()]; torch.manual_seed(1 + dist.get_rank())
+    parameters = [*model.parameters()]
+    torch.manual_seed(1 + dist.get_rank())
     for step in range(2):
-        x = torch.randn(3, 4, requires_grad=True); loss = model(x * 1).square().mean()
+        x = torch.randn(3, 4, requires_grad=True)
+        loss = model(x * 1).square().mean()
         loss.backward(); note(f'gradients {step}', [*(one.grad.to_local() for one in parameters)])
     note('whole parameters', [one.full_tensor() for one in parameters])
 def kept(x): return x.detach().clone() if torch.is_tensor(x) else x
@@ -33,13 +35,11 @@ def differ(x, y, tolerance):
         return not (torch.equal(x, y) or float((x.double() - y.double()).abs().max()) <= tolerance)
     return str(x) != str(y)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-dist.init_process_group("gloo"); seen = []
-for one in (plain, checkpoint):
-    seen.append({})
-    try: run(one, lambda label, value=None: seen[-1].update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
-    except Exception as error:
-        print(f"rank {dist.get_rank()}, {('plain' if one is plain else 'legacy')}: {error!r}", flush=True)
-        os._exit(1 if one is checkpoint else 2)
-wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 4.553794860839844e-05)]
-for label in wrong: print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, legacy {seen[1].get(label)}', flush=True)
+dist.init_process_group("gloo"); rank = dist.get_rank(); expected, seen = ({}, {})
+run(plain, lambda label, value=None: expected.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+try: run(checkpoint, lambda label, value=None: seen.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+except Exception as error:
+    print(f'rank {rank}, legacy: {error!r}', flush=True); os._exit(1)
+wrong = [label for label, value in expected.items() if differ(value, seen.get(label), 4.553794860839844e-05)]
+for label in wrong: print(f'rank {rank}, {label}: plain {expected[label]}, legacy {seen.get(label)}', flush=True)
 dist.barrier(); os._exit(len(wrong) > 0)

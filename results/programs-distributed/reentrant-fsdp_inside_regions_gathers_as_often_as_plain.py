@@ -27,13 +27,14 @@ def run(checkpoint, note, device):
     model, options = (Model(), {'reshard_after_forward': True})
     for block in model.blocks: fully_shard(block, **options)
     torch.manual_seed(1 + dist.get_rank())
-    x = torch.randn(3, 4, requires_grad=True); loss = model(x * 1).float().square().mean(); loss.backward()
-dist.init_process_group("gloo"); issued = []; inside = []
+    x = torch.randn(3, 4, requires_grad=True)
+    loss = model(x * 1).float().square().mean(); loss.backward()
+dist.init_process_group("gloo"); issued = collections.Counter(); inside = []
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__.strip('_')
         if 'c10d' in func.namespace and name not in ('wait_tensor', 'wrap_tensor_autograd', 'monitored_barrier'):
-            issued.extend([name] if inside and torch._C._current_graph_task_id() != -1 else [])
+            issued.update([name] if inside and torch._C._current_graph_task_id() != -1 else [])
         return func(*args, **kwargs or {})
 def region(function, *args, **kwargs):
     def one(*args, **kwargs):
@@ -41,5 +42,4 @@ def region(function, *args, **kwargs):
             inside.append(''); stack.callback(inside.pop); return function(*args, **kwargs)
     return checkpoint(one, *args, **kwargs)
 with Watch(): run(region, lambda label, value=None: None, 'cpu')
-print(f'rank {dist.get_rank()} issues {dict(collections.Counter(issued))} in recomputations; due: { {}}', flush=True)
-os._exit(collections.Counter(issued) != {})
+print(f'rank {dist.get_rank()} issues {dict(issued)} in recomputations; due: { {}}', flush=True); os._exit(issued != {})

@@ -19,11 +19,14 @@ def run(checkpoint, note, device):
     parts = [Part(*(layer() for _ in range(1))) for _ in range(world)]
     whole = copy.deepcopy(torch.nn.Sequential(*parts))
     stage = PipelineStage(parts[rank], rank, world, torch.device(device))
-    made = getattr(schedules, 'Schedule1F1B')(stage, 2, loss_fn=torch.nn.functional.mse_loss); torch.manual_seed(1)
+    made = getattr(schedules, 'Schedule1F1B')(stage, 2, loss_fn=torch.nn.functional.mse_loss)
+    torch.manual_seed(1)
     for step in range(2):
         x, y = (torch.randn(4, 4), torch.randn(4, 4))
-        made.step(*[x] * (rank == 0), target=y); note(f'gradients {step}', [one.grad for one in parts[rank].parameters()])
-    note('seen parameters', [*parts[rank].parameters()]); note('expected parameters', [*whole[rank].parameters()])
+        made.step(*[x] * (rank == 0), target=y)
+        note(f'gradients {step}', [one.grad for one in parts[rank].parameters()])
+    note('seen parameters', [*parts[rank].parameters()])
+    note('expected parameters', [*whole[rank].parameters()])
 def kept(x): return x.detach().clone() if torch.is_tensor(x) else x
 def differ(x, y, tolerance):
     if isinstance(x, list | tuple) and isinstance(y, list | tuple):
@@ -32,14 +35,11 @@ def differ(x, y, tolerance):
         return not (torch.equal(x, y) or float((x.double() - y.double()).abs().max()) <= tolerance)
     return str(x) != str(y)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-dist.init_process_group("gloo"); seen = []
-for one in (plain, checkpoint):
-    seen.append({})
-    try: run(one, lambda label, value=None: seen[-1].update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
-    except Exception as error:
-        print(f"rank {dist.get_rank()}, {('plain' if one is plain else 'reentrant')}: {error!r}", flush=True)
-        os._exit(1 if one is checkpoint else 2)
-wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 1.506805419921875e-05)]
-for label in wrong:
-    print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, reentrant {seen[1].get(label)}', flush=True)
+dist.init_process_group("gloo"); rank = dist.get_rank(); expected, seen = ({}, {})
+run(plain, lambda label, value=None: expected.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+try: run(checkpoint, lambda label, value=None: seen.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+except Exception as error:
+    print(f'rank {rank}, reentrant: {error!r}', flush=True); os._exit(1)
+wrong = [label for label, value in expected.items() if differ(value, seen.get(label), 1.506805419921875e-05)]
+for label in wrong: print(f'rank {rank}, {label}: plain {expected[label]}, reentrant {seen.get(label)}', flush=True)
 dist.barrier(); os._exit(len(wrong) > 0)

@@ -30,15 +30,15 @@ def differ(x, y, tolerance):
     return str(x) != str(y)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
 dist.init_process_group("gloo")
-seen = []
-for one in (plain, checkpoint):
-    seen.append({})
-    try: run(one, lambda label, value=None: seen[-1].update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
-    except Exception as error:
-        print(f"rank {dist.get_rank()}, {('plain' if one is plain else 'torch-nonreentrant-full')}: {error!r}", flush=True)
-        os._exit(1 if one is checkpoint else 2)
-wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 0.0)]
+rank = dist.get_rank()
+expected, seen = ({}, {})
+run(plain, lambda label, value=None: expected.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+try: run(checkpoint, lambda label, value=None: seen.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+except Exception as error:
+    print(f'rank {rank}, torch-nonreentrant-full: {error!r}', flush=True)
+    os._exit(1)
+wrong = [label for label, value in expected.items() if differ(value, seen.get(label), 0.0)]
 for label in wrong:
-    print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, torch-nonreentrant-full {seen[1].get(label)}', flush=True)
+    print(f'rank {rank}, {label}: plain {expected[label]}, torch-nonreentrant-full {seen.get(label)}', flush=True)
 dist.barrier()
 os._exit(len(wrong) > 0)

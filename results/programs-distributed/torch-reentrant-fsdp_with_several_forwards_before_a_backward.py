@@ -23,7 +23,8 @@ def run(checkpoint, note, device):
     inputs = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
     product = torch.ones(3, 4)
     for x in inputs: product = product * model(x * 1)
-    product.square().mean().backward(); note('whole parameters', [one.full_tensor() for one in model.parameters()])
+    product.square().mean().backward()
+    note('whole parameters', [one.full_tensor() for one in model.parameters()])
 def kept(x): return x.detach().clone() if torch.is_tensor(x) else x
 def differ(x, y, tolerance):
     if isinstance(x, list | tuple) and isinstance(y, list | tuple):
@@ -32,14 +33,13 @@ def differ(x, y, tolerance):
         return not (torch.equal(x, y) or float((x.double() - y.double()).abs().max()) <= tolerance)
     return str(x) != str(y)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-dist.init_process_group("gloo"); seen = []
-for one in (plain, checkpoint):
-    seen.append({})
-    try: run(one, lambda label, value=None: seen[-1].update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
-    except Exception as error:
-        print(f"rank {dist.get_rank()}, {('plain' if one is plain else 'torch-reentrant')}: {error!r}", flush=True)
-        os._exit(1 if one is checkpoint else 2)
-wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 1.4579296112060547e-05)]
-for label in wrong:
-    print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, torch-reentrant {seen[1].get(label)}', flush=True)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+expected, seen = ({}, {})
+run(plain, lambda label, value=None: expected.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+try: run(checkpoint, lambda label, value=None: seen.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+except Exception as error:
+    print(f'rank {rank}, torch-reentrant: {error!r}', flush=True); os._exit(1)
+wrong = [label for label, value in expected.items() if differ(value, seen.get(label), 1.4579296112060547e-05)]
+for label in wrong: print(f'rank {rank}, {label}: plain {expected[label]}, torch-reentrant {seen.get(label)}', flush=True)
 dist.barrier(); os._exit(len(wrong) > 0)

@@ -9,14 +9,17 @@ checkpoint = functools.partial(checkpoint, use_reentrant=True)
 
 from torch.distributed.pipelining import PipelineStage, schedules
 def run(checkpoint, note, device):
-    torch.manual_seed(0); rank, world = (dist.get_rank(), dist.get_world_size())
+    torch.manual_seed(0)
+    rank, world = (dist.get_rank(), dist.get_world_size())
     class Part(torch.nn.Module):
         def __init__(self):
-            super().__init__(); self.layers = torch.nn.ModuleList((torch.nn.Linear(4, 4) for _ in range(1)))
+            super().__init__()
+            self.layers = torch.nn.ModuleList((torch.nn.Linear(4, 4) for _ in range(1)))
         def forward(self, h):
             for layer in self.layers: h = checkpoint(lambda h, layer=layer: torch.sin(torch.tanh(layer(h))), h)
             return h
-    several = True; numbers = [rank, rank + world]
+    several = True
+    numbers = [rank, rank + world]
     parts = [Part() for _ in range(world * (1 + several))]; mine = [parts[number] for number in numbers]
     stages = [PipelineStage(part, number, len(parts), torch.device(device)) for part, number in zip(mine, numbers, strict=True)]
     made = getattr(schedules, 'ScheduleInterleaved1F1B')(stages, 2, loss_fn=torch.nn.functional.mse_loss)
@@ -32,14 +35,11 @@ def differ(x, y, tolerance):
         return not (torch.equal(x, y) or float((x.double() - y.double()).abs().max()) <= tolerance)
     return str(x) != str(y)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-dist.init_process_group("gloo"); seen = []
-for one in (plain, checkpoint):
-    seen.append({})
-    try: run(one, lambda label, value=None: seen[-1].update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
-    except Exception as error:
-        print(f"rank {dist.get_rank()}, {('plain' if one is plain else 'torch-reentrant')}: {error!r}", flush=True)
-        os._exit(1 if one is checkpoint else 2)
-wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), 5.7077407836914066e-06)]
-for label in wrong:
-    print(f'rank {dist.get_rank()}, {label}: plain {seen[0][label]}, torch-reentrant {seen[1].get(label)}', flush=True)
+dist.init_process_group("gloo"); rank = dist.get_rank(); expected, seen = ({}, {})
+run(plain, lambda label, value=None: expected.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+try: run(checkpoint, lambda label, value=None: seen.update({label: torch.utils._pytree.tree_map(kept, value)}), 'cpu')
+except Exception as error:
+    print(f'rank {rank}, torch-reentrant: {error!r}', flush=True); os._exit(1)
+wrong = [label for label, value in expected.items() if differ(value, seen.get(label), 5.7077407836914066e-06)]
+for label in wrong: print(f'rank {rank}, {label}: plain {expected[label]}, torch-reentrant {seen.get(label)}', flush=True)
 dist.barrier(); os._exit(len(wrong) > 0)
