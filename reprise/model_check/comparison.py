@@ -38,6 +38,11 @@ class Difference:
     rounding: int = ROUNDING  # up to how many epsilons it is called rounding
 
     @property
+    def distance(self) -> float:
+        """The absolute difference: infinite if that is no number, and above 0 even for 0.0 and -0.0."""
+        return math.inf if math.isnan(self.absolute) else self.absolute or math.ulp(0.0)
+
+    @property
     def is_rounding(self) -> bool:
         """Whether it is as small as if sums were taken in another order."""
         return self.epsilons is not None and self.epsilons <= self.rounding
@@ -123,14 +128,11 @@ class Comparison:
 
     @property
     def distances(self) -> dict[Place, float]:
-        """The absolute distance of everything that differs: infinite if it is no number, and above 0 even for 0.0 and -0.0."""
+        """The distance of everything that differs; infinite for what is missing or surplus, and for what is no tensor."""
         found: dict[Place, float] = {}
         for name, part in _fields(self):
             if isinstance(part, TensorsCompared):
-                found |= {
-                    (name, one.name): math.inf if math.isnan(one.absolute) else one.absolute or math.ulp(0.0)
-                    for one in part.differing
-                }
+                found |= {(name, one.name): one.distance for one in part.differing}
                 found |= dict.fromkeys(((name, one) for one in (*part.missing, *part.surplus)), math.inf)
             else:
                 found |= dict.fromkeys(((name, one) for one in part), math.inf)
@@ -173,7 +175,7 @@ def widest(comparisons: Iterable[Comparison]) -> Comparison:
 def _wider(one: Any, other: Any) -> Any:
     if not isinstance(one, TensorsCompared):
         return tuple(dict.fromkeys((*one, *other)))
-    differing = {found.name: found for found in sorted((*one.differing, *other.differing), key=lambda found: found.absolute)}
+    differing = {found.name: found for found in sorted((*one.differing, *other.differing), key=lambda found: found.distance)}
     missing, surplus = (tuple(dict.fromkeys((*getattr(one, of), *getattr(other, of)))) for of in ("missing", "surplus"))
     return TensorsCompared(one.total, tuple(differing.values()), missing, surplus)
 

@@ -127,7 +127,8 @@ def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns
     """As ``explain_unlike_forward`` of one more run; and whether its recomputations differ from forward."""
     names, keys = _names(plain.first), [one.key for one in plain.first.regions]
     recording, ended_by = record(setting, checkpoint, frozenset(keys))
-    unlike = NOTHING if plain.spread.is_rounding else _first_again(recording, names, [*_reaching(recording)])
+    is_told = plain.spread.agrees or plain.spread.is_rounding  # as in ``explain_unlike_forward``
+    unlike = NOTHING if is_told else _first_again(recording, names, [*_reaching(recording)])
     return unlike, _of_step(recording, ended_by, names, keys, lambda: (SAME_ONCE,))
 
 

@@ -108,9 +108,12 @@ class Walk:
         for inside, part in module.named_modules():
             self.known.add(id(part))
             name = self.names.get(id(part)) or (f"{path}.{inside}" if inside else path)
-            registered = [vars(part).get(kind) or {} for kind in ("_parameters", "_buffers")]  # None in scripted modules
+            kinds = (
+                ("_parameters",) if id(part) in self.names else ("_parameters", "_buffers")
+            )  # buffers are compared elsewhere
+            registered = [one for kind in kinds for one in (vars(part).get(kind) or {}).items()]  # None in scripted modules
             own = {key: one for key, one in vars(part).items() if key not in _OF_MODULES}
-            for key, one in {**registered[0], **registered[1], **own}.items():
+            for key, one in {**dict(registered), **own}.items():
                 self.value(one, f"{name}.{key}", depth + 1)
             forward = getattr(type(part), "forward", None)  # a scripted module's class has none
             forward = getattr(forward, "__wrapped__", forward)

@@ -215,7 +215,7 @@ def differences(comparison: Comparison) -> list[str]:
 def _difference(name: str, part: TensorsCompared) -> list[str]:
     lines = []
     if part.differing:
-        largest = sorted(part.differing, key=lambda one: -one.absolute)
+        largest = sorted(part.differing, key=lambda one: -one.distance)
         told = [f"{one.name} {one.reason or f'by {one.absolute:.2g}{_units(one.units)}'}" for one in largest]
         lines.append(f"{name}: {len(part.differing)} of {part.total} differ: {_listed(told)}")
     if part.missing:

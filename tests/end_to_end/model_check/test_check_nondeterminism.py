@@ -22,6 +22,7 @@ import impls
 from impls import Implementation
 from reprise.model_check import plain_runs
 from reprise.model_check.checking import assert_equals_plain, check
+from reprise.model_check.comparison import NOTHING, Comparison, Difference, TensorsCompared, widest
 from reprise.model_check.plain_runs import ODD_PAIRS, PAIRS, PLAIN_RUNS, RUNS, UNDECIDED, PlainRuns, set_apart
 from reprise.model_check.report import Result
 from reprise.model_check.run import Setting, run
@@ -303,3 +304,10 @@ def test_where_many_tensors_flip_one_that_happens_to_fit_is_no_fault(data: st.Da
     rows = data.draw(st.permutations(range(PLAIN_RUNS + RUNS)))
     flipped = [{("gradients", str(first)): 1.0 for first in rows if (row - first) % len(rows) < RUNS} for row in rows]
     assert not set_apart(flipped[:PLAIN_RUNS], flipped[PLAIN_RUNS:])
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_widest_of_several_differences_is_the_one_that_is_no_number(order: tuple[int, int]) -> None:
+    parts = [TensorsCompared(1, (Difference("w", None, absolute),)) for absolute in (math.nan, 1e-7)]
+    found = [Comparison(NOTHING, parts[number], NOTHING, (), (), ()) for number in order]
+    assert widest(found).distances == {("gradients", "w"): math.inf}

@@ -139,3 +139,13 @@ def test_what_forward_left_of_its_input_is_not_taken_for_a_state_where_the_input
 
     for result in check(built(noted), impl=[*BOTH, "torch-reentrant"], steps=1).results:
         assert (result.verdict, warned(result)) == ("agrees", {})
+
+
+def test_a_buffer_that_forward_replaces_is_warned_of_as_a_buffer_alone() -> None:
+    def averaged(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.count = 0.9 * self.count + 0.1 * x.detach().mean()
+        return x
+
+    (result,) = check(built(averaged), impl="torch-reentrant", steps=1).results
+    assert result.verdict == "diverges"
+    assert warned(result) == {"buffers": ["layers.1"]}
