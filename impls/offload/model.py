@@ -63,8 +63,8 @@ class OffloadModel(nn.Module):
     What forward changes where no version tells, through ``.data`` or as running statistics, reads in backward as it does in
     plain autograd: as it is then. RuntimeError in backward when that is not what forward used and a slice must run again,
     when another microbatch has changed it since, or when it was given other data after it was used. With
-    ``checkpoint_activation``, a buffer that the slice or an earlier microbatch has changed before reads as it was in forward
-    instead, where another slice or microbatch changes it through ``.data`` afterwards.
+    ``checkpoint_activation``, a buffer that the slice has changed reads as it was in forward instead, where another slice or
+    microbatch changes it through ``.data`` afterwards, and so does any buffer to which another microbatch gives other data.
 
     Tangents of forward-mode differentiation go through. RuntimeError in backward when a slice that had any must run again, and
     in forward inside transforms of ``torch.func`` that would not see the parameters.
