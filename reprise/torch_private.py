@@ -6,11 +6,13 @@ the middle of a step would be taken for one of the model. Names that ``impls`` u
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 import torch.nn.modules.lazy
 import torch.overrides
 import torch.utils._python_dispatch
-from torch import nn
+from torch import Tensor, nn
 
 from impls.torch_private import RELEASES
 from impls.torch_private import DeviceContext as DeviceContext
@@ -49,3 +51,13 @@ except AttributeError as error:
     raise ImportError(
         f"torch {torch.__version__} lacks a private name that reprise check uses: {error}. Install a release of {RELEASES}"
     ) from error
+
+
+def jagged_values(tensor: Any) -> Tensor:
+    """The values of a jagged tensor. Its public ``values()`` is an operator, and waits for itself inside of a dispatch mode."""
+    return cast(Tensor, tensor._values)
+
+
+def jagged_offsets(tensor: Any) -> Tensor:
+    """Where each row of a jagged tensor begins in its values; its public ``offsets()``, as for ``jagged_values``."""
+    return cast(Tensor, tensor._offsets)

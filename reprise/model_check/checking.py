@@ -26,7 +26,7 @@ from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
 from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
 from reprise.model_check.comparison import proves_something
-from reprise.model_check.errors import BAD_INPUT, BuildFails, InvalidArgument, MeteringFails, NotAccepted, PlainFails
+from reprise.model_check.errors import BAD_INPUT, OF_BUILD, InvalidArgument, MeteringFails, NotAccepted, PlainFails
 from reprise.model_check.explanations.explain import (
     explain_divergence,
     explain_spread,
@@ -69,7 +69,7 @@ def check(
     A check in another thread waits until this one ends.
     Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
     """
-    if not isinstance(steps, int) or steps < 1:
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise InvalidArgument(f"steps is {steps!r}; it must be a whole number, 1 or more")
     if not callable(build):
         raise InvalidArgument(f"build is {build!r}, which cannot be called; {ACCEPTED}")
@@ -291,7 +291,7 @@ class _Check:
         seen, costs, reason = Observations(), None, ""
         try:
             costs, _ = measure(self.setting, one.checkpoint, seen)
-        except BuildFails:
+        except OF_BUILD:
             raise
         except MeteringFails as error:
             reason = str(error)

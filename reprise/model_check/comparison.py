@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any
 
 import torch
 
-from reprise.model_check.run import Run, StepEnd, Tensors
+from reprise.model_check.run import Run, Tensors
+from reprise.torch_private import jagged_offsets, jagged_values
 
 # A difference of at most this many epsilons of the largest value is called rounding; it still is a divergence. Sums in half
 # precision are rounded once, at their end, and 64 of its epsilons would be half of a bfloat16 value.
@@ -87,7 +89,7 @@ class Comparison:
     training_flags_of_later_steps: tuple[str, ...] = ()
     process_state_of_later_steps: tuple[str, ...] = ()
     parameters_after_steps: TensorsCompared = NOTHING
-    buffers_after_steps: TensorsCompared = NOTHING
+    buffers_after_steps: TensorsCompared = NOTHING  # of several
 
     @property
     def parts(self) -> dict[str, TensorsCompared]:
@@ -116,10 +118,26 @@ class Comparison:
 
     @property
     def _states(self) -> tuple[str, ...]:
-        """Random number streams, train() flags and what else of the process's state differs."""
-        first = (*self.random_streams, *self.training_flags, *self.process_state)
-        later = (*self.random_streams_of_later_steps, *self.training_flags_of_later_steps, *self.process_state_of_later_steps)
-        return (*first, *later)
+        """What differs and is no tensor, of all steps."""
+        return tuple(itertools.chain(*self.first_states.values(), *self.later_states.values()))
+
+    @property
+    def first_states(self) -> dict[str, tuple[str, ...]]:
+        """What differs after the first step and is no tensor, by kind."""
+        return {
+            "random number streams": self.random_streams,
+            "train() flags": self.training_flags,
+            "state of the process": self.process_state,
+        }
+
+    @property
+    def later_states(self) -> dict[str, tuple[str, ...]]:
+        """The same after later steps."""
+        return {
+            "random number streams after later steps": self.random_streams_of_later_steps,
+            "train() flags after later steps": self.training_flags_of_later_steps,
+            "state of the process after later steps": self.process_state_of_later_steps,
+        }
 
     @property
     def is_rounding(self) -> bool:
@@ -190,15 +208,20 @@ def difference(
     if (_shape(expected), expected.layout) != (_shape(seen), seen.layout):
         one, other = (_shape(seen), _shape(expected)) if expected.layout == seen.layout else (seen.layout, expected.layout)
         return Difference(name, None, float("inf"), f"{one} where plain has {other}")
-    if expected.layout != torch.strided:
-        expected, seen = expected.to_dense(), seen.to_dense()
+    if expected.layout == torch.jagged and digest(jagged_offsets(expected)) != digest(jagged_offsets(seen)):
+        return Difference(name, None, float("inf"), "rows of other lengths than plain's")
+    expected, seen = _dense(expected), _dense(seen)
     if torch.equal(bits(expected), bits(seen)):
         return None
     if not (expected.is_floating_point() or expected.is_complex()):
         return Difference(name, None, (expected.double() - seen.double()).abs().max().item())
     if expected.is_complex():
         expected, seen = torch.view_as_real(expected.resolve_conj()), torch.view_as_real(seen.resolve_conj())
-    absolute = (expected.double() - seen.double()).abs().max().item()
+    first, second = expected.double(), seen.double()
+    if told := _where_nan(first.isnan(), second.isnan()):
+        return Difference(name, None, math.nan, told)
+    apart = (first - second).masked_fill((first == second) | first.isnan(), 0.0)  # of NaN, and of infinity from itself
+    absolute = apart.abs().max().item()
     epsilon, largest = torch.finfo(expected.dtype).eps, _largest(expected)
     # What is rounding itself is so in single precision at least: a gradient of bfloat16 may be small, and lost.
     of_all = among()
@@ -214,18 +237,30 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tensor_metadata(tensor: torch.Tensor) -> str:
-    """Shape, dtype and strides."""
+    """Shape, dtype and strides; of a jagged tensor, those of its values, as its own shape has another symbol in each run."""
+    if tensor.layout == torch.jagged:
+        return f"jagged {tensor_metadata(jagged_values(tensor))}"
     strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
     return f"{tuple(tensor.shape)} {tensor.dtype} {strides}"
 
 
 def digest(tensor: torch.Tensor) -> str:
     """How a tensor looks, with a hash of its values where they can be read."""
+    if tensor.layout == torch.jagged:
+        return f"jagged {digest(jagged_values(tensor))} at {digest(jagged_offsets(tensor))}"
     try:
         values = bits(tensor.detach().cpu()).numpy().tobytes()
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return f"{tensor_metadata(tensor)} values not read"
     return f"{tensor_metadata(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
+
+
+def _where_nan(expected: torch.Tensor, seen: torch.Tensor) -> str:
+    """In how many values one tensor is NaN and the other is not, in words; "" if in none. The tensors have which are NaN."""
+    here, there = (int(one.sum().item()) for one in (seen & ~expected, expected & ~seen))
+    parts = [f"is NaN in {here} of {seen.numel()} values where plain is not"] if here else []
+    parts += [f"is not NaN in {there} of {seen.numel()} values where plain is"] if there else []
+    return " and ".join(parts)
 
 
 def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
@@ -244,7 +279,15 @@ def _ordered(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(whole < 0, least - whole, whole)
 
 
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, dense; of a jagged one, its values."""
+    if tensor.layout == torch.jagged:
+        return jagged_values(tensor)
+    return tensor if tensor.layout == torch.strided else tensor.to_dense()
+
+
 def _shape(tensor: torch.Tensor) -> str:
+    tensor = jagged_values(tensor) if tensor.layout == torch.jagged else tensor
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
@@ -264,7 +307,7 @@ def _largest(tensor: torch.Tensor) -> float:
     """The largest finite value; 0 if there is none."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
         return 0.0
-    dense = tensor.to_dense() if tensor.layout != torch.strided else tensor
+    dense = _dense(tensor)
     values = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
     largest = values.double().abs().nan_to_num(nan=0.0, posinf=0.0).max().item()
     return float(largest)
@@ -299,12 +342,8 @@ def compare_runs(expected: Run, seen: Run) -> Comparison:
         training_flags_of_later_steps=tuple(_states_of_steps((a.training, b.training) for a, b in later)),
         process_state_of_later_steps=tuple(_states_of_steps((a.process, b.process) for a, b in later)),
         parameters_after_steps=compare_tensors(expected.parameters, seen.parameters),
-        buffers_after_steps=compare_tensors(_last(expected).buffers, _last(seen).buffers),
+        buffers_after_steps=compare_tensors(expected.later[-1].buffers, seen.later[-1].buffers) if later else NOTHING,
     )
-
-
-def _last(of: Run) -> StepEnd:
-    return of.later[-1] if of.later else of
 
 
 def _of_steps(parts: Iterable[TensorsCompared]) -> TensorsCompared:

@@ -36,7 +36,10 @@ from reprise.model_check.reachable.watched_model import WatchedModel, hash_of_nu
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
 
-_OVERWRITE = {torch.ops.aten.copy_, torch.ops.aten.fill_, torch.ops.aten.zero_}  # do not read their first argument
+_DRAWING = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_")
+_OVERWRITE = {
+    getattr(torch.ops.aten, name) for name in ("copy_", "fill_", "zero_", *_DRAWING)
+}  # do not read their first argument
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class _StepMeter(TorchDispatchMode):
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
         self.looked_for: dict[int, weakref.ref[torch.Tensor]] = {}  # tensors that recomputations found, by their identity
         self.read_themselves: dict[int, int] = {}  # these, and not their views: as ``read``, by id of reference
+        # By id of reference, the last operators that had read its memory, and itself, before one wrote all of it.
+        self.overwritten: dict[int, tuple[int, int]] = {}
         self.parameters = {id(one) for one in model.parameters()}  # and other leaves whose gradients are compared
         self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
@@ -142,9 +147,14 @@ class _StepMeter(TorchDispatchMode):
         for tensor in dense_tensors((args, kwargs)):
             storage = tensor.untyped_storage()
             self.known.setdefault(storage, None)
-            if tensor is not overwritten:
-                self.read[storage._cdata, int(tensor.storage_offset())] = self.operators
-                if (found := self.looked_for.get(id(tensor))) is not None and found() is tensor:
+            place, found = (storage._cdata, int(tensor.storage_offset())), self.looked_for.get(id(tensor))
+            found = found if found is not None and found() is tensor else None
+            if tensor is overwritten and found is not None:
+                read = self.read.get(place, 0), self.read_themselves.get(id(found), 0)
+                self.overwritten.setdefault(id(found), read)
+            elif tensor is not overwritten:
+                self.read[place] = self.operators
+                if found is not None:
                     self.read_themselves[id(found)] = self.operators
             if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.parameters:
                 self.other_leaves[id(tensor)] = weakref.ref(tensor)
@@ -170,17 +180,23 @@ class _StepMeter(TorchDispatchMode):
         self.lazy = [one for one in self.lazy if is_lazy(one)]
 
     def has_read(self, state: State, since: int) -> bool:
-        """Whether an operator after number ``since`` has read a tensor; True for one that is not dense, as it may have."""
-        return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
+        """Whether an operator after number ``since`` has read a tensor as it was then; True for one that is not dense."""
+        if state.memory is None:
+            return True
+        last = self.read.get((state.memory[0].cdata, state.memory[1]), 0)
+        return self.overwritten.get(id(state.identity), (last, 0))[0] > since
 
     def has_read_itself(self, state: State, since: int) -> bool:
-        """Whether an operator after number ``since`` was given this very tensor, and not another one with its storage."""
-        return self.read_themselves.get(id(state.identity), 0) > since
+        """As ``has_read``, but of this very tensor, and not of another one with its storage."""
+        last = self.read_themselves.get(id(state.identity), 0)
+        return self.overwritten.get(id(state.identity), (0, last))[1] > since
 
     def look_for(self, found: Snapshot) -> None:
         """Note from now on when these tensors are read."""
-        references = (one.identity for one in found.values() if isinstance(one.identity, weakref.ref))
+        references = [one.identity for one in found.values() if isinstance(one.identity, weakref.ref)]
         self.looked_for |= {id(one()): one for one in references if one() is not None}
+        for one in references:
+            self.overwritten.pop(id(one), None)
 
     def shapes_of_other_leaves(self) -> Iterator[str]:
         """Of leaves with a gradient that is not compared, such as those that the step makes.
@@ -364,7 +380,8 @@ def _compare_reachable(
         forward = seen.forward_of[key]
         first = forward.before.reachable, forward.after.reachable
         used = {path for path, state in around[0].items() if meter.has_read_itself(state, before.operators)}
-        filled = dict.fromkeys(filled_again(first, around, used, finished=finished), one.region.line)
+        overwritten = {path for path, state in around[0].items() if id(state.identity) in meter.overwritten}
+        filled = dict.fromkeys(filled_again(first, around, used, overwritten, finished=finished), one.region.line)
         seen.filled |= filled
         seen.changed_in_place |= {path for path in filled if changed_in_place(first, path)}
         seen.generators |= dict.fromkeys(generators_drawn_anew(first, around), one.region.line)

@@ -55,9 +55,9 @@ def _models(content: Mapping[str, Any]) -> list[list[str]]:
         if row["error"]:
             lines.append([name, row["package"], row["kind"], row["error"], *[""] * (len(lines[0]) - 4)])
             continue
-        last = row["implementations"]["nested"]
-        again = "" if last["flops_again"] is None else f"{last['flops_again']:.0%}"
-        shares = (f"{last[part] / row[part]:.0%}" if last[part] is not None else "" for part in ("kept", "peak"))
+        nested = row["implementations"]["nested"]
+        again = "" if nested["flops_again"] is None else f"{nested['flops_again']:.0%}"
+        shares = (f"{nested[part] / row[part]:.0%}" if nested[part] is not None else "" for part in ("kept", "peak"))
         cells = (finding(row["implementations"][one]).replace("|", "\\|") for one in content["implementations"])
         lines.append([name, row["package"], row["kind"], str(row["regions"]), *cells, *shares, again])
     return lines

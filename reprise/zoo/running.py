@@ -16,7 +16,7 @@ import torch
 import impls
 from reprise.model_check.budgets.choice import Choice
 from reprise.model_check.checking import check
-from reprise.model_check.comparison import Comparison, TensorsCompared
+from reprise.model_check.comparison import TensorsCompared
 from reprise.model_check.metering import Costs
 from reprise.model_check.regions import Key
 from reprise.model_check.report import Result
@@ -82,13 +82,14 @@ def examined(architecture: Architecture, implementations: Sequence[str]) -> dict
             "regions": len(report.regions),
             "kept": report.plain.kept_bytes,
             "peak": report.plain.peak_bytes,
-            "implementations": {one.implementation: _of_result(one, report.plain) for one in report.results},
+            "implementations": {one.implementation: stored(one, report.plain) for one in report.results},
         }
     except Exception as error:  # noqa: BLE001 - whatever it is, it is stored
         return {**row, "error": f"{type(error).__name__}: {error}"}
 
 
-def _of_result(one: Result, plain: Costs) -> dict[str, Any]:
+def stored(one: Result, plain: Costs) -> dict[str, Any]:
+    """What of a result is stored."""
     compared, costs = one.comparison, one.costs
     diverges = one.verdict == "diverges"
     again = costs.again_flops / plain.forward_flops if costs and plain.forward_flops else None
@@ -96,8 +97,8 @@ def _of_result(one: Result, plain: Costs) -> dict[str, Any]:
         "verdict": one.verdict,
         "error": one.error,
         "rounding": compared is not None and compared.is_rounding,
-        "differs": [*_first_differences(compared)] if diverges and compared else [],
-        "differs_later": [*_differences(compared.later_parts)] if diverges and compared else [],
+        "differs": [*_differences(compared.first_parts, compared.first_states)] if diverges and compared else [],
+        "differs_later": [*_differences(compared.later_parts, compared.later_states)] if diverges and compared else [],
         "warnings": {warned.kind: len(warned.places) for warned in one.warnings},
         "calls": one.calls,
         "recomputations": one.recomputations,
@@ -107,19 +108,12 @@ def _of_result(one: Result, plain: Costs) -> dict[str, Any]:
     }
 
 
-def _differences(parts: Mapping[str, TensorsCompared]) -> Iterator[str]:
+def _differences(parts: Mapping[str, TensorsCompared], states: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for name, part in parts.items():
         if not part.agrees:
             count = f"{len(part.differing) + len(part.missing)} of {part.total} " if part.total > 1 else ""
             yield f"{count}{name}"
-
-
-def _first_differences(compared: Comparison) -> Iterator[str]:
-    yield from _differences(compared.first_parts)
-    if compared.random_streams:
-        yield "random number streams"
-    if compared.training_flags:
-        yield "training flags"
+    yield from (name for name, differing in states.items() if differing)
 
 
 def budgeted(architecture: Architecture) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from reprise.model_check import errors
 from reprise.model_check.comparison import Comparison, Place, TensorsCompared, compare_runs
-from reprise.model_check.errors import BuildFails, MeteringFails
+from reprise.model_check.errors import OF_BUILD, MeteringFails
 from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.explanations.operator_difference import BESIDE_PLAIN, OF_PLAIN, OperatorDifference, first_difference
 from reprise.model_check.explanations.reach import first_that_reaches
@@ -19,11 +19,11 @@ from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
-RECORDED = 3  # steps that are recorded at most, in which a recomputation may show that it differs
+STEPS_RECORDED = 3  # steps that are recorded at most, in which a recomputation may show that it differs
 TRIES = 60  # runs in which regions are left out, at most
 CONFIRMED = 3  # runs in which a smallest set must show it once more
 SHOWN = 3  # operators in which recomputations were ended
-RECORDINGS = 8  # of plain, to find two that differ
+PLAIN_RECORDINGS = 8  # of plain, to find two that differ
 ENDED_AT_ONCE = (
     "a region's function ran again, but none of its operators is recorded: it was ended before, or runs none that is compared"
 )
@@ -70,7 +70,7 @@ def explain_divergence(
     def shows(some: list[Key]) -> bool:
         try:
             seen = run(setting, checkpoint, only=frozenset(some))
-        except BuildFails:
+        except OF_BUILD:
             raise
         except Exception as raised:  # noqa: BLE001 - whatever it is, its type is compared
             return compared is None and errors.type_name(raised) == error_type
@@ -88,11 +88,11 @@ def explain_divergence(
     else:
         told = f"{GONE}, with all {len(every)} regions"
     begins_at_once = compared is not None and not compared.of_first_step.agrees
-    for step in range(1, min(setting.steps, RECORDED) + 1):
+    for step in range(1, min(setting.steps, STEPS_RECORDED) + 1):
         recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
         if begins_at_once or ended_by or _differing(recording):
             break
-    is_seen = begins_at_once or ended_by or setting.steps <= RECORDED
+    is_seen = begins_at_once or ended_by or setting.steps <= STEPS_RECORDED
     is_same = is_seen and is_again and is_certain and plain.spread.agrees
 
     def same() -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def explain_unlike_forward(
     if verdict != UNDECIDED or plain.spread.agrees or plain.spread.is_rounding:
         return NOTHING
     names = _names(plain.first)
-    for _ in range(RECORDED):  # what differs from run to run may be the same again by chance
+    for _ in range(STEPS_RECORDED):  # what differs from run to run may be the same again by chance
         plain.tell("recorded, since plain's runs differ")
         try:
             recording, _ = record(setting, checkpoint, frozenset(names) if only is None else only)
@@ -306,7 +306,7 @@ def explain_spread(setting: Setting) -> Explanation:
     """Where two plain runs first differ, and that an error ended a recorded one, if so."""
     first, error_of_first = record(setting, None)
     ended_by = [error_of_first]
-    for _ in range(RECORDINGS - 1):
+    for _ in range(PLAIN_RECORDINGS - 1):
         other, error = record(setting, None)
         ended_by.append(error)
         found = [
@@ -320,9 +320,9 @@ def explain_spread(setting: Setting) -> Explanation:
             lines = f"two plain runs first differ {where}:", *(f"  {line}" for line in difference.lines)
             return Explanation(lines, difference.remedy, error or error_of_first)
     if failed := [one for one in ended_by if one]:
-        told = f"where plain runs first differ cannot be told: {len(failed)} of {RECORDINGS} that were recorded failed, "
+        told = f"where plain runs first differ cannot be told: {len(failed)} of {PLAIN_RECORDINGS} that were recorded failed, "
         return Explanation((f"{told}and were the same until then: {failed[0]}",))
-    return Explanation((f"{RECORDINGS} plain runs, recorded operator by operator, were the same",))
+    return Explanation((f"{PLAIN_RECORDINGS} plain runs, recorded operator by operator, were the same",))
 
 
 def _between(one: Sequence[Operator], other: Sequence[Operator]) -> OperatorDifference | None:

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from reprise import torch_private
 from reprise.model_check import errors, regions
 from reprise.model_check.comparison import digest, tensor_metadata
-from reprise.model_check.errors import BuildFails, OwnWork, PlainFails
+from reprise.model_check.errors import OF_BUILD, OwnWork, PlainFails
 from reprise.model_check.reachable.walk import named
 from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
@@ -285,7 +285,7 @@ def record(
 ) -> tuple[Recording, str]:
     """One step, recorded, and the error that ended it, or one before, if any.
 
-    Raises BuildFails, and MeteringFails for an error of its own.
+    Raises those in OF_BUILD, and MeteringFails for an error of its own.
     """
     made: list[Recording] = []
 
@@ -299,7 +299,7 @@ def record(
     error = ""
     try:
         run(setting, checkpoint, steps=step, only=only, probe=Probe(mode, watch, lambda *_: None, step=step))
-    except BuildFails:
+    except OF_BUILD:
         raise
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is returned
         error = (str(raised) if isinstance(raised, PlainFails) else errors.told(raised)).splitlines()[0]

@@ -85,12 +85,17 @@ def digest_of_generator(generator: Any) -> str:
 
 
 def filled_again(
-    forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot], used: Set[str], *, finished: bool
+    forward: tuple[Snapshot, Snapshot],
+    again: tuple[Snapshot, Snapshot],
+    used: Set[str],
+    overwritten: Set[str] = frozenset(),
+    *,
+    finished: bool,
 ) -> Iterator[str]:
     """What forward wrote and the recomputation wrote with another value, or found already there and used or left alone.
 
-    That it left something alone is known if it ``finished``, as others stop early. What it ``used`` are tensors that it found
-    and that an operator of it was given.
+    That it left something alone is known if it ``finished``, as others stop early, and not of what it has ``overwritten``
+    with what was there. What it ``used`` are tensors that it found and that an operator of it was given.
     """
     for path, written in forward[1].items():
         before = forward[0].get(path)
@@ -99,7 +104,13 @@ def filled_again(
         found, left = again[0].get(path), again[1].get(path)
         if found is None or left is None:
             continue
-        is_left = finished and left.is_tensor and left.content == found.content and left.is_same_object(found)
+        is_left = (
+            finished
+            and path not in overwritten
+            and left.is_tensor
+            and left.content == found.content
+            and left.is_same_object(found)
+        )
         is_used = path in used and found.is_tensor and found.identity is written.identity
         if is_left or is_used or left.content not in (found.content, written.content):
             yield path

@@ -9,6 +9,7 @@ are no level of their own: what they hold is as deep as they are.
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -66,13 +67,11 @@ class Walk:
         if depth > DEPTH or id(value) in self.known or isinstance(value, _LEFT_OUT) or is_lazy(value):
             return
         self.known.add(id(value))
-        if isinstance(value, torch.Tensor):
-            self._found_tensor(value, path)
+        if isinstance(value, (torch.Tensor, *GENERATORS)):
+            self._note(value, path)
         elif isinstance(value, _CONTAINERS):
-            self.found[path] = value
+            self._note(value, path)
             self._elements(value, path, depth)
-        elif isinstance(value, GENERATORS):
-            self.found[path] = value
         elif isinstance(value, tuple):
             self._elements(value, path, depth)
         elif isinstance(value, nn.Module):
@@ -90,11 +89,10 @@ class Walk:
             for name, one in list(getattr(value, "__dict__", {}).items())[:WIDTH]:
                 self.value(one, f"{path}.{name}", depth + 1)
 
-    def _found_tensor(self, value: torch.Tensor, path: str) -> None:
-        number = 1
-        while self.is_alike and (path if number == 1 else f"{path} ({number})") in self.found:  # as of two closures
-            number += 1
-        self.found[path if number == 1 else f"{path} ({number})"] = value
+    def _note(self, value: Any, path: str) -> None:
+        """Put it down under its path, or with a number if another one has that, as closures of one function have."""
+        paths = itertools.chain([path], (f"{path} ({number})" for number in itertools.count(2)))
+        self.found[next(one for one in paths if one not in self.found)] = value
 
     def _elements(self, values: Any, path: str, depth: int) -> None:
         if self.is_alike and isinstance(values, set):

@@ -77,7 +77,7 @@ def _uncalled(uncalled: Mapping[str, tuple[str, ...]]) -> list[str]:
 def _sections(report: Report) -> Iterator[str]:
     """What is told of each implementation; what holds for several follows once, under their names."""
     warnings = _warnings(report.results)
-    parts = {one.implementation: [*_parts(one, len(report.region_costs), warnings)] for one in report.results}
+    parts = {one.implementation: [*_parts(one, report, warnings)] for one in report.results}
     holders = {part: tuple(name for name, own in parts.items() if part in own) for own in parts.values() for part in own}
     is_first = True
     for one in report.results:
@@ -109,7 +109,7 @@ def _warnings(results: Sequence[Result]) -> dict[str, tuple[str, ...]]:
     return lines
 
 
-def _parts(one: Result, regions: int, warnings: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+def _parts(one: Result, report: Report, warnings: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     """What is told of an implementation after its verdict, in parts of some lines, which may be the same for another one."""
     if one.unlike_forward:
         yield f"  {UNLIKE_FORWARD}", *_explained(one, one.unlike_forward)
@@ -118,15 +118,16 @@ def _parts(one: Result, regions: int, warnings: Mapping[str, tuple[str, ...]]) -
             yield ("  nothing differs in the first step, which the table shows",)
         yield from ((f"  {line}",) for line in differences(one.comparison))
     if one.first_run != one.comparison:
-        yield ("  (the table counts what differs no more than plain's runs do, too)",)
+        left_out = "in some of its runs alone" if report.spread.agrees else "no more than plain's runs do"
+        yield (f"  (the table counts what differs {left_out}, too)",)
     if explanation := tuple(_explained(one, one.explanation)):
         yield explanation
-    elif one.verdict in ("diverges", "refuses") and not (one.warnings or one.unlike_forward):
+    elif one.verdict in ("diverges", "refuses", "crashes") and not (one.warnings or one.unlike_forward):
         yield (f"  {EXPLAIN}",)
     if one.not_measured:
         yield (f"  no figures, and no further warnings: {one.not_measured}",)
     yield from (warnings[warned.kind] for warned in one.warnings)
-    yield from _choice(one, one.choice, regions) if one.choice else ()
+    yield from _choice(one, one.choice, len(report.region_costs)) if one.choice else ()
     if one.over_budget:
         yield (f"  {one.over_budget}",)
     if one.budget_error:

@@ -57,6 +57,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"regions": ["layers.*", None]}, "regions: None is no glob"),
     ({"regions": [""]}, "regions: '' is no glob"),
     ({"steps": "2"}, "steps is '2'; it must be a whole number"),
+    ({"steps": True}, "steps is True; it must be a whole number"),
     ({"impl": checkpoint}, "impl is <function checkpoint"),
     ({"impl": [3]}, "impl is 3; accepted are names"),
 ]

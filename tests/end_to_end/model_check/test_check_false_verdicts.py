@@ -21,7 +21,7 @@ from reprise.model_check import errors
 from reprise.model_check.builder import load_build
 from reprise.model_check.checking import check
 from reprise.model_check.command import main
-from reprise.model_check.comparison import compare_tensors
+from reprise.model_check.comparison import NOTHING, Comparison, compare_tensors
 from reprise.model_check.report import Result
 from reprise.model_check.text.report_text import differences
 from tests.support.checked_models import built
@@ -90,6 +90,55 @@ def test_rounding_is_small(plain: Any, seen: Any, dtype: torch.dtype, others: di
     found = compared(plain, seen, dtype, **others)
     assert not found.agrees
     assert found.is_rounding is rounding
+
+
+class Jagged(nn.Module):
+    """Two regions that are passed rows of different lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x.values().square().mean()
+
+
+@pytest.mark.parametrize("is_leaf", [False, True])
+def test_jagged_tensors_are_compared(is_leaf: bool) -> None:
+    def build() -> Any:
+        rows = torch.nested.nested_tensor([torch.randn(n, 8) for n in (3, 5)], layout=torch.jagged, requires_grad=is_leaf)
+        return Jagged(), lambda model: model(rows)
+
+    assert check(build, impl="nested", explain=True).agrees
+    report = check(build, impl=own(lambda function, x: function(x) * 1.5), steps=1, explain=True)
+    (result,) = report.results
+    assert report.spread.agrees
+    assert result.verdict == "diverges"
+    assert len(differing(result)) == 4 + is_leaf
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("plain", "seen", "told"),
+    [
+        ([1.0, 2.0], [NAN, 2.0], "one is NaN in 1 of 2 values where plain is not"),
+        (
+            [NAN, 2.0],
+            [1.0, NAN],
+            "one is NaN in 1 of 2 values where plain is not and is not NaN in 1 of 2 values where plain is",
+        ),
+        ([NAN, 2.0], [NAN, 4.0], "one by 2 (over 1,000,000 units in the last place)"),
+        ([float("inf"), 2.0], [float("inf"), 2.0 + 2**-22], "one by 2.4e-07 (1 unit in the last place)"),
+        ([2.0, 2.0], [float("inf"), 2.0], "one by inf"),
+    ],
+)
+def test_values_that_are_no_numbers_do_not_hide_how_others_differ(plain: Any, seen: Any, told: str) -> None:
+    found = compared(plain, seen, torch.float32)
+    assert told in differences(Comparison(NOTHING, found, NOTHING, (), (), ()))[0]
 
 
 def test_whole_numbers_that_no_double_tells_apart_differ() -> None:

@@ -311,3 +311,32 @@ def test_the_widest_of_several_differences_is_the_one_that_is_no_number(order: t
     parts = [TensorsCompared(1, (Difference("w", None, absolute),)) for absolute in (math.nan, 1e-7)]
     found = [Comparison(NOTHING, parts[number], NOTHING, (), (), ()) for number in order]
     assert widest(found).distances == {("gradients", "w"): math.inf}
+
+
+def test_a_divergence_in_some_runs_alone_is_not_put_down_to_plain() -> None:
+    """The gradient of a weight differs in every run, and that of its bias in the first two."""
+    calls = itertools.count()
+    layers: list[nn.Linear] = []
+
+    def build() -> Any:
+        model, x = built()()
+        layers[:] = [model.first]
+        return model, x
+
+    def checkpointed(function: Any, *args: Any) -> Any:
+        call = next(calls)
+        if call % 3 == 0:  # of three regions
+            layers[0].bias.register_hook(lambda gradient: gradient * (2.0 if call < 6 else 1.0))
+            layers[0].weight.register_hook(lambda gradient: gradient * 1.5)
+        return function(*args)
+
+    report = check(
+        build,
+        impl=Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=checkpointed),
+        steps=1,
+    )
+    (result,) = report.results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert {one.name for one in result.comparison.gradients.differing} == {"first.weight"}
+    assert "the table counts what differs in some of its runs alone, too" in str(report)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.command import main
 from reprise.model_check.remedies import WARNINGS
+from reprise.model_check.text.report_text import EXPLAIN
 from tests.support.checked_models import Block, built, built_counting
 
 HERE = "tests.end_to_end.model_check.test_check_reports"
@@ -399,3 +401,30 @@ def test_lines_are_the_users_if_the_clone_is_reached_through_a_link(tmp_path: Pa
         [*command[:4], "mine:fails"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
     )
     assert f"build failed at {tmp_path / 'mine.py'}:4: KeyError" in ran.stderr
+
+
+def test_buffers_are_told_once_of_one_step() -> None:
+    def counted(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x
+
+    one, two = (str(check(built(counted), impl="torch-nonreentrant", steps=steps)) for steps in (1, 2))
+    assert (one.count("layers.1.count by"), two.count("layers.1.count by")) == (1, 2)
+
+
+def test_a_crash_is_said_to_be_explained_on_request() -> None:
+    def fails(_: Any, x: torch.Tensor) -> torch.Tensor:
+        if next(calls[0]):
+            raise KeyError("mine")
+        return x
+
+    def build() -> Any:
+        calls[:] = [itertools.count()]
+        return built(fails)()
+
+    calls: list[Iterator[int]] = []
+    asked, explained = (check(build, impl="torch-nonreentrant-full", steps=1, explain=explain) for explain in (False, True))
+    assert asked.results[0].verdict == explained.results[0].verdict == "crashes"
+    assert EXPLAIN in str(asked)
+    assert EXPLAIN not in str(explained)
+    assert "smallest set of regions that shows it: layers.1" in str(explained)

@@ -12,7 +12,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 import impls
+from reprise.model_check.comparison import Comparison, TensorsCompared
+from reprise.model_check.metering import Costs
 from reprise.model_check.regions import Key
+from reprise.model_check.report import Result
 from reprise.model_check.run import Setting, run
 from reprise.zoo import publishing, running, time_of_a_check
 from reprise.zoo.architecture import Architecture
@@ -207,3 +210,16 @@ def test_what_is_stored_of_a_budget_is_what_its_row_shows(monkeypatch: pytest.Mo
     assert (len(some), len(every)) == (stored["chosen"], stored["regions"])
     assert 0 < len(some) < len(every)
     assert timed == [some, every] * running.ROUNDS
+
+
+def test_what_differs_and_is_no_tensor_is_stored() -> None:
+    compared = Comparison(
+        *(TensorsCompared(3),) * 3,
+        random_streams=(),
+        training_flags=("layers",),
+        process_state=("grad mode",),
+        random_streams_of_later_steps=("step 2 cpu",),
+    )
+    kept = running.stored(Result("own", "diverges", comparison=compared), Costs(1, 1, 1, 1, 1, 0))
+    assert kept["differs"] == ["train() flags", "state of the process"]
+    assert kept["differs_later"] == ["random number streams after later steps"]

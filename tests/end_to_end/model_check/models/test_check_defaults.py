@@ -84,7 +84,7 @@ def test_what_one_recorded_step_does_not_show_another_may(monkeypatch: pytest.Mo
 
     def reaching(recording: Any) -> Any:
         asked.append(recording)
-        return there(recording) if len(asked) == explain.RECORDED else iter(())
+        return there(recording) if len(asked) == explain.STEPS_RECORDED else iter(())
 
     monkeypatch.setattr(explain, "_reaching", reaching)
     (result,) = reprise.check(lambda: (Clock(), torch.ones(1, 2)), impl="nested", steps=1).results
@@ -93,7 +93,7 @@ def test_what_one_recorded_step_does_not_show_another_may(monkeypatch: pytest.Mo
 
 
 def test_what_an_explanation_shows_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "RECORDED", 0)
+    monkeypatch.setattr(explain, "STEPS_RECORDED", 0)
     (result,) = reprise.check(lambda: (Clock(), torch.ones(1, 2)), impl="nested", steps=1).results
     assert result.verdict == UNDECIDED
     (result,) = reprise.check(lambda: (Clock(), torch.ones(1, 2)), impl="nested", steps=1, explain=True).results

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from reprise.model_check.checking import check
-from reprise.model_check.errors import PlainFails
+from reprise.model_check.errors import NotAccepted, PlainFails
+from reprise.model_check.names.globs import NoRegions
 from tests.support.checked_models import built
 
 
@@ -69,3 +73,23 @@ def test_the_part_of_the_step_that_fails_is_told(in_backward: bool, number: int,
 def test_an_error_of_the_update_is_told_as_such() -> None:
     with pytest.raises(PlainFails, match="fails without checkpointing, in SGD's update of step 2: RuntimeError"):
         check(failing_in_update, impl="nested")
+
+
+@pytest.mark.parametrize(("what", "error"), [(None, NotAccepted), (lambda: (nn.Linear(8, 8), torch.ones(1, 8)), NoRegions)])
+def test_a_build_that_goes_wrong_in_a_later_run_is_told_as_bad_input(what: Any, error: type[Exception]) -> None:
+    """Whichever run that is: plain, compared, measured, traced for lines, recorded, or one of those that leave out regions."""
+
+    def drawing(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * random.random()
+
+    def made(runs: int) -> Any:
+        return built(drawing)() if next(calls) < runs else what and what()
+
+    for number in itertools.count():
+        calls = itertools.count()
+        try:
+            check(functools.partial(made, number), impl="nested", steps=1, explain=True)
+        except error:
+            continue
+        break
+    assert number > 8

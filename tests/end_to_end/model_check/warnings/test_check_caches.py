@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -149,3 +150,77 @@ def test_a_buffer_that_forward_replaces_is_warned_of_as_a_buffer_alone() -> None
     (result,) = check(built(averaged), impl="torch-reentrant", steps=1).results
     assert result.verdict == "diverges"
     assert warned(result) == {"buffers": ["layers.1"]}
+
+
+def copied(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.memory.copy_(x.detach())
+    return x + self.memory
+
+
+def drawn(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x + self.memory.normal_() + self.memory.cos()
+
+
+def read_first(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x + self.memory
+    self.memory.copy_(x.detach())
+    return y
+
+
+def copied_in_part(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.memory[:2].copy_(x.detach()[:2])
+    y = x + self.memory
+    self.memory[2:].add_(1)
+    return y
+
+
+def with_memory(after: Block) -> Callable[[], tuple[Model, torch.Tensor]]:
+    """A ``build`` whose second layer has a tensor that is no buffer, as large as its input."""
+
+    def build() -> tuple[Model, torch.Tensor]:
+        model, x = built(after)()
+        model.layers[1].memory = torch.zeros(4, 8)
+        return model, x
+
+    return build
+
+
+@pytest.mark.parametrize("after", [copied, drawn])
+def test_what_each_run_writes_before_it_reads_it_is_not_warned_of(after: Block) -> None:
+    for result in check(with_memory(after), impl=[*BOTH, "torch-reentrant"], steps=1).results:
+        assert (result.verdict, warned(result)) == ("agrees", {})
+
+
+@pytest.mark.parametrize("after", [read_first, copied_in_part])
+def test_what_a_run_reads_before_it_has_written_all_of_it_is_warned_of(after: Block) -> None:
+    (result,) = check(with_memory(after), impl="torch-nonreentrant-full", steps=1).results
+    assert result.verdict == "diverges"
+    assert warned(result) == {"changed in place": ["layers.1.memory"]}
+
+
+def test_both_closures_of_one_function_are_looked_at() -> None:
+    def factory(shift: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: x + shift
+
+    def shifted(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for one in self.shifts:
+            x = one(x).sin()
+        return x
+
+    def build(changed: int) -> Any:
+        shifts = [torch.ones(8), torch.ones(8)]
+        model, x = built(shifted)()
+        vars(model.layers[1])["shifts"] = [*map(factory, shifts)]
+
+        def loss(model: Model) -> torch.Tensor:
+            found = model(x).square().mean()
+            shifts[changed].mul_(2)
+            return found
+
+        return model, loss
+
+    name = "closure variable shift of test_both_closures_of_one_function_are_looked_at.<locals>.factory.<locals>.<lambda>"
+    for changed, path in enumerate([name, f"{name} (2)"]):
+        (result,) = check(functools.partial(build, changed), impl="torch-reentrant", steps=1).results
+        ((told,),) = ([place.rpartition(" (")[0] for place in one.places] for one in result.warnings)
+        assert told == path
