@@ -35,6 +35,17 @@ def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
     case.equals_plain()
 
 
+_LATER = {"put": st.sampled_from(["changing", "counting", "retain"]), "before": st.booleans(), "leaf": st.booleans()}
+_LATER |= {"nested": st.sampled_from(["no", "inside", "around"]), "passes": st.integers(1, 2)}
+
+
+@for_readers("advanced", "wrong gradient", "register_hook, retain_grad, autograd.grad, forces, interatomic potential")
+@law(named(outside_tensors.hooked_later, **_LATER), needs=["higher-order"], floor=6)
+def test_hooks_that_an_argument_gets_after_the_call(case: Case) -> None:
+    """A hook or ``retain_grad`` that an argument gets after the call sees no gradient that the function takes of its own."""
+    case.equals_plain()
+
+
 # Elsewhere a copy cannot be told from other values without waiting for the device.
 @for_readers("advanced", "wrong gradient", "retain_grad, save_on_cpu, closure")
 @law(_retaining(around=st.just("copies")) | named(outside_tensors.passed_and_closed_over, copied=st.booleans()),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
 from impls.nested.kept_containers import ReusedContainer, earlier_calls
 from impls.nested.later_hooks import with_own_node
-from impls.state.hook_registrations import registration_count
+from impls.state.hook_registrations import Hooks, registration_count
 from impls.tensors.containers import GONE, Container, Contents, Parts, PassedContainer, flatten_once, unflatten
 from impls.tensors.other_names import find_other_name
 from impls.tensors.packed import Packed
@@ -22,8 +23,8 @@ _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dty
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _NO_CONTAINERS = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-# Arguments by position and by keyword, the tensors among them and those that they stand for, and the containers among them that are not made anew: those
-# that hold what they held, and those to be filled with it while the function runs.
+# Arguments by position and by keyword, the tensors among them and those that they stand for, and the containers among them
+# that are not made anew: those that hold what they held, and those to be filled with it while the function runs.
 Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer], Sequence[ReusedContainer]]
 
 
@@ -79,6 +80,7 @@ class FlatInputs:
 
     __slots__ = ("args", "kwargs", "tensors", "versions")
     generators: tuple[torch.Generator, ...] = ()
+    hooks: Mapping[int, weakref.ref[Hooks]] = MappingProxyType({})
     hooks_were_active = False
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -135,8 +137,8 @@ class Inputs:
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
-                 "hooks_were_active", "indices", "kwargs", "lent", "owner", "packed", "passed", "place", "places", "probes",
-                 "registered", "saved_before", "taken_apart", "versions")  # fmt: skip
+                 "hooks", "hooks_were_active", "indices", "kwargs", "lent", "owner", "packed", "passed", "place", "places",
+                 "probes", "registered", "saved_before", "taken_apart", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], enclosing: Saving | None = None) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
@@ -146,6 +148,7 @@ class Inputs:
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []
         self.registered = registration_count()  # how many hooks there had been, on whatever tensors
+        self.hooks: dict[int, weakref.ref[Hooks]] = {}  # of tensors that may be gone, where later ones will be, too
         self.containers: list[Container] = []  # those that are kept, the ones inside of others first
         self.passed: list[PassedContainer] = []  # those that forward may change, while it runs
         self.changed: list[Container] = []  # those that forward has changed, and that are kept themselves
@@ -210,6 +213,8 @@ class Inputs:
             position = self.indices[id(tensor)] = _Position(len(self.packed))
             if self.hooks_were_active or tensor.is_inference():
                 self.packed.append(Packed(tensor))
+                if (hooks := tensor._backward_hooks) is not None:
+                    self.hooks[position] = weakref.ref(hooks)
                 self.probes.append(version_probe(tensor))
             else:
                 self.packed.append(tensor)
@@ -329,7 +334,7 @@ class Inputs:
             if type(packed) is Packed and packed.original is not None and (one := packed.original()) is not tensors[position]:
                 if one is not None:
                     callers.append(one)
-                elif registration_count() != self.registered:
+                elif position not in self.hooks and registration_count() != self.registered:
                     tensors[position] = with_own_node(tensors[position])
         for position, one in self.lent.items():
             tensors[position] = one

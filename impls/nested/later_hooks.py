@@ -7,7 +7,8 @@ call act as they did in forward. Later ones are for the backward around alone, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -32,16 +33,19 @@ class _SilentHook:
         return None if threading.get_ident() in self.threads else self.hook(*gradients)
 
 
-def silence_later_hooks(tensors: Iterable[torch.Tensor], count: int) -> AbstractContextManager[None]:
-    """A context without effect of the hooks registered on tensors when there had been ``count`` or more, on this thread alone.
+def silence_later_hooks(
+    tensors: Sequence[torch.Tensor], others: Iterable[weakref.ref[Hooks]], count: int
+) -> AbstractContextManager[None]:
+    """A context in which this thread does not call those hooks of tensors, and others, that came after the first ``count``.
 
     What the context leaves in ``grad`` of results that retain it is taken back.
     """
-    hooked = registration_count() != count
     retained = [(one, one.grad) for one in tensors if one.retains_grad]
-    if not hooked and not retained:
-        return _NO_CONTEXT
-    return _silence([hooks for one in tensors for hooks in _hooks_of_tensor(one)] if hooked else [], count, retained)
+    if registration_count() != count:
+        several = [hooks for one in tensors for hooks in _hooks_of_tensor(one)]
+        several += [hooks for one in others if (hooks := one()) is not None]
+        return _silence(several, count, retained)
+    return _silence([], count, retained) if retained else _NO_CONTEXT
 
 
 @contextmanager
@@ -52,7 +56,7 @@ def _silence(several: list[Hooks], count: int, retained: list[tuple[torch.Tensor
             for hooks in several:
                 for key, hook in [*hooks.items()]:
                     if key >= count:
-                        one = hooks[key] = hook if type(hook) is _SilentHook else _SilentHook(hook)
+                        one = hooks[key] = hook if isinstance(hook, _SilentHook) else _SilentHook(hook)
                         one.threads.append(thread)
                         silent.append((hooks, key, one))
         yield
@@ -84,7 +88,7 @@ class _OwnNode(torch.autograd.Function):
 
 
 def with_own_node(tensor: torch.Tensor) -> torch.Tensor:
-    """What stands for a tensor that is gone, with a node of its own: no object leads to the hooks that are on that one's."""
+    """What stands for a tensor that is gone, with a node of its own: nothing leads to the hooks that are on that one's."""
     if tensor.is_leaf or innermost_transform() is not None:
         return tensor
     with torch.enable_grad():

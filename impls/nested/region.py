@@ -306,7 +306,7 @@ class Region(HookOwner):
                             "inside the region")  # fmt: skip
             # Backward may come from another stream: of a node that forward ran elsewhere.
             registering, below = self.has_registered_hooks(), stand_in(self.pass_through)
-            silenced = silence_later_hooks(tensors, self.hooks_at_start)
+            silenced = silence_later_hooks(tensors, self.inputs.hooks.values(), self.hooks_at_start)
             with silenced, streams.use_stream(self.stream), undo_registrations(tensors, registering=registering), below:
                 states = [*self.states, *states_to_fill(filled)] if filled else self.states
                 surroundings = Restoration(self.modes, states, self.modes_after)
