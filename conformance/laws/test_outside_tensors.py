@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
+from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.programs.scenarios import saved_leaves
 from conformance.programs.scenarios.regions import outside_tensors
 from conformance.programs.strategies import named
@@ -40,7 +41,7 @@ _LATER |= {"nested": st.sampled_from(["no", "inside", "around"]), "passes": st.i
 
 
 @for_readers("advanced", "wrong gradient", "register_hook, retain_grad, autograd.grad, forces, interatomic potential")
-@law(named(outside_tensors.hooked_later, **_LATER), needs=["higher-order"], floor=6)
+@law(named(outside_tensors.hooked_later, **_LATER), needs=["higher-order"], floor=6, about=REQUIRES_GRAD)
 def test_hooks_that_an_argument_gets_after_the_call(case: Case) -> None:
     """A hook or ``retain_grad`` that an argument gets after the call sees no gradient that the function takes of its own."""
     case.equals_plain()

@@ -50,7 +50,7 @@ def silence_later_hooks(
 
 @contextmanager
 def _silence(several: list[Hooks], count: int, retained: list[tuple[torch.Tensor, torch.Tensor | None]]) -> Iterator[None]:
-    thread, silent = threading.get_ident(), []
+    thread, silent = threading.get_ident(), list[tuple[Hooks, int, _SilentHook]]()
     try:
         with _CHANGING:
             for hooks in several:
@@ -64,7 +64,7 @@ def _silence(several: list[Hooks], count: int, retained: list[tuple[torch.Tensor
         with _CHANGING:
             for hooks, key, one in silent:
                 one.threads.remove(thread)
-                if not one.threads and hooks.get(key) is one:
+                if not one.threads and key in hooks:  # it may have been removed meanwhile
                     hooks[key] = one.hook
         for tensor, grad in retained:
             if tensor.grad is not grad:
