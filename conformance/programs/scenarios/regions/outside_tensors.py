@@ -57,7 +57,7 @@ def hooked_later(checkpoint, note, device, *, put, before, leaf, passes, nested)
     x = p if leaf else p.exp()
     if before:
         x.register_hook(lambda grad: grad + 1)
-    y = checkpoint(forces if nested == "no" else outer, x)
+    y = checkpoint(outer if nested else forces, x)
     put_on(x)
     for step in range(passes):
         y.backward(torch.ones_like(y), retain_graph=True)
