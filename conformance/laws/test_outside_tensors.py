@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
+from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.programs.scenarios import saved_leaves
 from conformance.programs.scenarios.regions import outside_tensors
 from conformance.programs.strategies import named
@@ -32,6 +33,17 @@ _retaining = functools.partial(named, outside_tensors.retaining, passes=st.integ
 @law(_retaining(around=st.just("region")), needs=["nesting"], floor=1)
 def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
     """After ``retain_grad`` in an inner region the caller's tensor has its gradient, as often as the function runs again."""
+    case.equals_plain()
+
+
+_LATER = {"put": st.sampled_from(["changing", "counting", "retain"]), "before": st.booleans(), "leaf": st.booleans()}
+_LATER |= {"nested": st.sampled_from([False, "inside", "around"]), "passes": st.integers(1, 2)}
+
+
+@for_readers("advanced", "wrong gradient", "register_hook, retain_grad, autograd.grad, forces, interatomic potential")
+@law(named(outside_tensors.hooked_later, **_LATER), needs=["higher-order"], floor=6, about=REQUIRES_GRAD)
+def test_hooks_that_an_argument_gets_after_the_call(case: Case) -> None:
+    """A hook or ``retain_grad`` that an argument gets after the call sees no gradient that the function takes of its own."""
     case.equals_plain()
 
 

@@ -19,6 +19,7 @@ from impls.nested import recomputation as nested_recomputation
 from impls.nested import region as nested_region
 from impls.nested.inputs import _NO_CONTAINERS, Inputs, states_to_fill
 from impls.nested.kept_containers import ContainersOfRun, ReusedContainer
+from impls.nested.later_hooks import silence_later_hooks
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
 from impls.nested.region import stand_in
@@ -198,20 +199,19 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
     inputs: Inputs | None = region.inputs
     reused: Sequence[ReusedContainer] = ()
     filled: Sequence[ReusedContainer] = ()
-    tensors: Sequence[torch.Tensor] = ()
     registering = region.registers_hooks()
+    tensors: Sequence[torch.Tensor]
     if inputs is None:
-        args, kwargs = region.args, region.kwargs
-        if registering or region.has_batched():
-            tensors = region.tensors()
+        args, kwargs, tensors = region.args, region.kwargs, region.tensors()
     else:
         args, kwargs, tensors, reused, filled = inputs.restore()  # rule 2: unpacking these recomputes the parent first
     with ContainersOfRun(reused):
         if any(map(nested_region._is_from_ended_vmap, tensors)):
             refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                            "inside the region")  # fmt: skip
+        silenced = silence_later_hooks(tensors, () if inputs is None else inputs.hooks.values(), region.hooks_at_start)
         below = stand_in(region.pass_through)
-        with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering), below:
+        with silenced, streams.use_stream(region.stream), undo_registrations(tensors, registering=registering), below:
             states = [*region.states, *states_to_fill(filled)]
             restoration = Restoration(region.modes, states, region.modes_after)
             with restoration:

@@ -27,6 +27,7 @@ from impls.nested.inputs import (
     states_to_fill,
 )
 from impls.nested.kept_containers import ContainersOfRun
+from impls.nested.later_hooks import silence_later_hooks
 from impls.nested.operator_log import OperatorLog, format_log
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
@@ -305,7 +306,8 @@ class Region(HookOwner):
                             "inside the region")  # fmt: skip
             # Backward may come from another stream: of a node that forward ran elsewhere.
             registering, below = self.has_registered_hooks(), stand_in(self.pass_through)
-            with streams.use_stream(self.stream), undo_registrations(tensors, registering=registering), below:
+            silenced = silence_later_hooks(tensors, self.inputs.hooks.values(), self.hooks_at_start)
+            with silenced, streams.use_stream(self.stream), undo_registrations(tensors, registering=registering), below:
                 states = [*self.states, *states_to_fill(filled)] if filled else self.states
                 surroundings = Restoration(self.modes, states, self.modes_after)
                 values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3

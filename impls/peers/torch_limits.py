@@ -292,6 +292,13 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "the function runs again on its arguments themselves, with the hooks that these have by then: if it takes a gradient "
+        "with respect to one, this goes through hooks that were put on it after the call, and into what it retains",
+        "seen here, torch 2.13",
+        "hooks_that_an_argument_gets_after_the_call",
+    ),
+    **known(
+        "diverges",
         "a hook that the function removes when it runs again stays off",
         "seen here",
         "hooks_that_a_function_replaces_inside_another",

@@ -218,6 +218,18 @@ struct Region {
     return hooks_at_start != (hooks_at_end == -1 ? registration_count() : hooks_at_end);
   }
 
+  // Whether a flat argument may have hooks that it got after the call, or keeps a gradient as a result.
+  bool may_have_later_hooks() const {
+    const bool registered = registration_count() != hooks_at_start;
+    for (const auto& one : flat) {
+      if (!one.tensor) continue;
+      auto* variable = reinterpret_cast<THPVariable*>(one.tensor);
+      if (registered && (variable->backward_hooks || variable->post_accumulate_grad_hooks)) return true;
+      if (THPVariable_Unpack(one.tensor).retains_grad()) return true;
+    }
+    return false;
+  }
+
   bool has_batched() const {
     for (const auto& one : flat)
       if (one.tensor && THPVariable_Unpack(one.tensor).key_set().has(c10::DispatchKey::FuncTorchBatched)) return true;

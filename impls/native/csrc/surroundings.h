@@ -122,7 +122,8 @@ inline bool frames_are_taken() {
 inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
   const bool is_simple = task != -1 && args && !inputs && !states && !operator_log && !pass_through &&
       (!changed_name || changed_name == Py_None) && context == shared.no_context && !frames_are_taken() && (!stream || stream == Py_None) && !has_function_modes &&
-      !c10::InferenceMode::is_enabled() && !registers_hooks() && !has_batched() && first_changed() < 0;
+      !c10::InferenceMode::is_enabled() && !registers_hooks() && !may_have_later_hooks() && !has_batched() &&
+      first_changed() < 0;
   if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
   // As ``advisory_locks.acquire`` if nobody has this one.
   Object key(checked(PyLong_FromVoidPtr(this))), thread = call(shared.current_thread);

@@ -12,6 +12,7 @@ import torch
 from conformance.mutants.mutant import Copy, mutant
 
 _HOOKS = "state.hook_registrations"
+_LATER = "nested.later_hooks"
 
 
 def _take_off(copy: Copy, change: Callable[[Any, list[Any]], Iterable[Any]]) -> None:
@@ -75,8 +76,8 @@ def knows_hooks_of_positional_arguments_alone(copy: Copy) -> None:
     """Hooks that a recomputation registers on a keyword argument stay."""
 
     def changed(there: Any, self: Any) -> Any:
-        args, kwargs, _, through = there(self)
-        return args, kwargs, [one for one in args if isinstance(one, torch.Tensor)], through
+        args, kwargs, _, *others = there(self)
+        return args, kwargs, [one for one in args if isinstance(one, torch.Tensor)], *others
 
     copy.call_instead("nested.inputs", "FlatInputs.restore", changed)
 
@@ -86,8 +87,8 @@ def leaves_hooks_on_what_containers_hold(copy: Copy) -> None:
     """Hooks that a recomputation registers on a tensor in a container stay."""
 
     def changed(there: Any, self: Any) -> Any:
-        args, kwargs, _, through = there(self)
-        return args, kwargs, [], through
+        args, kwargs, _, *others = there(self)
+        return args, kwargs, [], *others
 
     copy.call_instead("nested.inputs", "Inputs.restore", changed)
 
@@ -156,3 +157,33 @@ def overlooks_hooks_on_nodes(copy: Copy) -> None:
 def overlooks_hooks_before_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers to run before the node of an argument stay."""
     copy.change_result(_HOOKS, "_hooks_of_node", lambda result, _: result[:1])
+
+
+@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
+def calls_later_hooks_of_arguments(copy: Copy) -> None:
+    """The recomputation runs with the hooks that its arguments have by then."""
+    copy.replace(_LATER, "silence_later_hooks", lambda tensors, others, count: nullcontext())
+
+
+@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
+def silences_earlier_hooks_of_arguments(copy: Copy) -> None:
+    """The recomputation runs without any of the hooks of its arguments."""
+    copy.call_instead(_LATER, "silence_later_hooks", lambda there, tensors, others, count: there(tensors, others, 0))
+
+
+@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
+def leaves_gradients_that_arguments_retain(copy: Copy) -> None:
+    """What a recomputation adds to gradients that its arguments retain stays there."""
+    copy.call_instead(_LATER, "_silence", lambda there, several, count, retained: there(several, count, []))
+
+
+@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
+def calls_later_hooks_of_arguments_that_are_gone(copy: Copy) -> None:
+    """What stands for an argument that is gone has the hooks that this got after the call."""
+    copy.replace(_LATER, "with_own_node", lambda tensor: tensor)
+
+
+@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
+def calls_later_hooks_beside_earlier_ones(copy: Copy) -> None:
+    """What stands for an argument that is gone has the hooks that this got after the call, if it had others before."""
+    copy.call_instead(_LATER, "silence_later_hooks", lambda there, tensors, others, count: there(tensors, (), count))

@@ -33,6 +33,40 @@ def returned(checkpoint, note, device, *, held, view, used, nested):
     note("the buffer in the end", (buffer, mask))
 
 
+def hooked_later(checkpoint, note, device, *, put, before, leaf, passes, nested):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    fired = []
+    def put_on(h):
+        if put == "retain":
+            h.retain_grad()
+        else:
+            h.register_hook(lambda grad: grad * 2 if put == "changing" else fired.append(None))
+    def forces(h):
+        (force,) = torch.autograd.grad(h.sin(), h, torch.ones_like(h), create_graph=True)
+        return force.tanh()
+    def outer(h):
+        if nested == "inside":
+            return checkpoint(forces, h)
+        h = h.exp()
+        if before:
+            h.register_hook(lambda grad: grad * 3)
+        y = checkpoint(forces, h)
+        put_on(h)
+        return y
+    x = p if leaf else p.exp()
+    if before:
+        x.register_hook(lambda grad: grad + 1)
+    y = checkpoint(outer if nested else forces, x)
+    put_on(x)
+    for step in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {step}", [p.grad])
+        if put == "retain":
+            note(f"retained {step}", x.grad)
+        note(f"hooks fired {step}", len(fired))
+
+
 def retaining(checkpoint, note, device, *, around, passes):
     from contextlib import nullcontext
     p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
