@@ -63,10 +63,16 @@ def keeping_scripts(results: Path, header: Mapping[str, Any], rows: Sequence[Row
         earlier = results_file.read(results)
     except (OSError, ValueError):
         return list(rows)
-    if any(earlier.header.get(key) != header.get(key) for key in ("versions", "seed", "profile")):
+    if _origin(earlier.header) != _origin(header):
         return list(rows)
     kept = {_key(row): row for row in earlier.rows if file_of(results, row) is not None}
     return [{**row, "program": kept[_key(row)]["program"]} if _is_equal(row, kept.get(_key(row))) else row for row in rows]
+
+
+def _origin(header: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What scripts may depend on besides the code; of Python's version, the third part is left out."""
+    versions = {name: of.rpartition(".")[0] if name == "python" else of for name, of in header.get("versions", {}).items()}
+    return versions, header.get("seed"), header.get("profile")
 
 
 def _is_equal(row: Row, earlier: Row | None) -> bool:

@@ -167,6 +167,9 @@ def test_equal_rows_of_equal_code_keep_their_scripts(tmp_path: Path) -> None:
     kept = script_files.keeping_scripts(path, HEADER, found)
     assert [one["program"] for one in kept] == [one["program"] for one in scripts]
     assert [one["seconds"] for one in kept] == [3.0, 3.0]
+    other_patch, other_minor = ({**HEADER["versions"], "python": one} for one in ("3.11.99", "3.99.0"))
+    assert script_files.keeping_scripts(path, HEADER | {"versions": other_patch}, found) == kept
+    assert script_files.keeping_scripts(path, HEADER | {"versions": other_minor}, found) == found
     assert script_files.keeping_scripts(path, HEADER | {"seed": 5}, found) == found
     assert script_files.keeping_scripts(tmp_path / "other.jsonl", HEADER, found) == found
     assert script_files.keeping_scripts(path, HEADER, [{**found[0], "law": "c"}]) == [{**found[0], "law": "c"}]
