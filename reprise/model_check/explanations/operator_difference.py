@@ -22,6 +22,10 @@ BE_DETERMINISTIC = (
     "If the operator is not deterministic, let build() call torch.use_deterministic_algorithms(True); if that does not know "
     "the operator, call it outside of the region and pass its result in."
 )
+KEEP_STATE = (
+    "If a number or a flag of Python's that the region reads was changed in between, leave it as it is until backward has "
+    "ended, or pass it to the region as an argument."
+)
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 BESIDE_PLAIN = "in plain", "with checkpointing"
@@ -69,11 +73,16 @@ def first_difference(
         return OperatorDifference(first, second, (f"{place}: {told}", *where), changed, _remedy(first, second, runs))
     if len(other) > len(one):
         extra = other[len(one)]
-        return OperatorDifference(None, extra, _alone(len(one), extra, runs[1]))
+        return OperatorDifference(None, extra, _alone(len(one), extra, runs[1]), remedy=_of_path(runs))
     if both_ended and len(one) > len(other):
         missing = one[len(other)]
-        return OperatorDifference(missing, None, _alone(len(other), missing, runs[0]))
+        return OperatorDifference(missing, None, _alone(len(other), missing, runs[0]), remedy=_of_path(runs))
     return None
+
+
+def _of_path(runs: tuple[str, str]) -> str:
+    """What to do if a recomputation runs other operators than forward, or with other numbers."""
+    return KEEP_STATE if runs == IN_REGION else ""
 
 
 def _module(first: Operator, second: Operator, runs: tuple[str, str]) -> str:
@@ -115,7 +124,9 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
 
 
 def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
-    """What to do about two operators of one name that differ; "" if that is not known, or for a warning to tell."""
+    """What to do about two operators that differ; "" if that is not known, or for a warning to tell."""
+    if one.name != other.name or (one.read == other.read and one.options != other.options):
+        return _of_path(runs)
     is_same_call = (one.name, one.read, one.options) == (other.name, other.read, other.options)
     if one.is_from_data and one.name == other.name and one.read != other.read:
         return SEED_GENERATOR if runs == OF_PLAIN else ""

@@ -267,3 +267,25 @@ def test_noise_outside_of_regions_is_named_there() -> None:
     report = check(noisy, impl="nested", steps=1)
     assert report.spread_explanation.lines[0] == "two plain runs first differ outside of regions:"
     assert "aten.mul.Tensor is called with " in report.spread_explanation.lines[1]
+
+
+def alternated(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.calls = getattr(self, "calls", 0) + 1
+    return x.sin() if self.calls % 2 else x.cos()
+
+
+def shifted_by_calls(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.calls = getattr(self, "calls", 0) + 1
+    return x + self.calls
+
+
+def lengthened(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.calls = getattr(self, "calls", 0) + 1
+    for _ in range(self.calls):
+        x = x.sin()
+    return x
+
+
+@pytest.mark.parametrize("after", [alternated, shifted_by_calls, lengthened])
+def test_a_number_that_changes_is_told_what_to_do_about(after: Block) -> None:
+    assert "a number or a flag of Python's" in explained(built(after), "torch-nonreentrant-full").explanation.remedy
