@@ -38,6 +38,7 @@ def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
 
 _LATER = {"put": st.sampled_from(["changing", "counting", "retain"]), "before": st.booleans(), "leaf": st.booleans()}
 _LATER |= {"nested": st.sampled_from([False, "inside", "around"]), "passes": st.integers(1, 2)}
+_LATER |= {"own": st.sampled_from([None, None, "once", "always"])}
 
 
 @for_readers("advanced", "wrong gradient", "register_hook, retain_grad, autograd.grad, forces, interatomic potential")

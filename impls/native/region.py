@@ -209,7 +209,7 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
         if any(map(nested_region._is_from_ended_vmap, tensors)):
             refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                            "inside the region")  # fmt: skip
-        silenced = silence_later_hooks(tensors, () if inputs is None else inputs.hooks.values(), region.hooks_at_start)
+        silenced = silence_later_hooks(tensors, region.hooks_at_start, region.hooks_at_end)
         below = stand_in(region.pass_through)
         with silenced, streams.use_stream(region.stream), undo_registrations(tensors, registering=registering), below:
             states = [*region.states, *states_to_fill(filled)]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
 from impls.nested.kept_containers import ReusedContainer, earlier_calls
-from impls.nested.later_hooks import with_own_node
-from impls.state.hook_registrations import Hooks, registration_count
 from impls.tensors.containers import GONE, Container, Contents, Parts, PassedContainer, flatten_once, unflatten
 from impls.tensors.other_names import find_other_name
 from impls.tensors.packed import Packed
@@ -23,8 +20,8 @@ _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dty
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _NO_CONTAINERS = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-# Arguments by position and by keyword, the tensors among them and those that they stand for, and the containers among them
-# that are not made anew: those that hold what they held, and those to be filled with it while the function runs.
+# Arguments by position and by keyword, the tensors among them, and the containers among them that are not made anew: those
+# that hold what they held, and those to be filled with it while the function runs.
 Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer], Sequence[ReusedContainer]]
 
 
@@ -80,7 +77,6 @@ class FlatInputs:
 
     __slots__ = ("args", "kwargs", "tensors", "versions")
     generators: tuple[torch.Generator, ...] = ()
-    hooks: Mapping[int, weakref.ref[Hooks]] = MappingProxyType({})
     hooks_were_active = False
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -137,8 +133,8 @@ class Inputs:
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
-                 "hooks", "hooks_were_active", "indices", "kwargs", "lent", "owner", "packed", "passed", "place", "places",
-                 "probes", "registered", "saved_before", "taken_apart", "versions")  # fmt: skip
+                 "hooks_were_active", "indices", "kwargs", "lent", "owner", "packed", "passed", "place", "places", "probes",
+                 "saved_before", "taken_apart", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], enclosing: Saving | None = None) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
@@ -147,8 +143,6 @@ class Inputs:
         self.probes: list[VersionProbe] = []
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []
-        self.registered = registration_count()  # how many hooks there had been, on whatever tensors
-        self.hooks: dict[int, weakref.ref[Hooks]] = {}  # of tensors that may be gone, where later ones will be, too
         self.containers: list[Container] = []  # those that are kept, the ones inside of others first
         self.passed: list[PassedContainer] = []  # those that forward may change, while it runs
         self.changed: list[Container] = []  # those that forward has changed, and that are kept themselves
@@ -213,8 +207,6 @@ class Inputs:
             position = self.indices[id(tensor)] = _Position(len(self.packed))
             if self.hooks_were_active or tensor.is_inference():
                 self.packed.append(Packed(tensor))
-                if (hooks := tensor._backward_hooks) is not None:
-                    self.hooks[position] = weakref.ref(hooks)
                 self.probes.append(version_probe(tensor))
             else:
                 self.packed.append(tensor)
@@ -329,13 +321,6 @@ class Inputs:
             else packed.unpack(version)
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
-        callers: list[torch.Tensor] = []  # tensors of the caller for which others stand
-        for position, packed in enumerate(self.packed):
-            if type(packed) is Packed and packed.original is not None and (one := packed.original()) is not tensors[position]:
-                if one is not None:
-                    callers.append(one)
-                elif position not in self.hooks and registration_count() != self.registered:
-                    tensors[position] = with_own_node(tensors[position])
         for position, one in self.lent.items():
             tensors[position] = one
         made: dict[int, Any] = {}
@@ -343,7 +328,7 @@ class Inputs:
         args = tuple(_rebuild(one, tensors, made, reused) for one in self.args)
         kwargs = {name: _rebuild(one, tensors, made, reused) for name, one in self.kwargs.items()}
         filled = [one for one in reused if one[0].other_name is not None]
-        return args, kwargs, tensors + callers, [one for one in reused if one[0].other_name is None], filled
+        return args, kwargs, tensors, [one for one in reused if one[0].other_name is None], filled
 
 
 def states_to_fill(filled: Iterable[ReusedContainer]) -> list[tuple[Contents, Any]]:

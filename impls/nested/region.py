@@ -197,7 +197,7 @@ class Region(HookOwner):
 
     def has_registered_hooks(self) -> bool:
         """Whether hooks were registered while forward ran, on arguments or elsewhere."""
-        return self.hooks_at_start != (registration_count() if self.hooks_at_end == -1 else self.hooks_at_end)
+        return self.hooks_at_end == -1 or self.hooks_at_end != self.hooks_at_start
 
     def unpack(self, slot: Slot) -> torch.Tensor:
         index, probe, metadata = slot
@@ -306,7 +306,7 @@ class Region(HookOwner):
                             "inside the region")  # fmt: skip
             # Backward may come from another stream: of a node that forward ran elsewhere.
             registering, below = self.has_registered_hooks(), stand_in(self.pass_through)
-            silenced = silence_later_hooks(tensors, self.inputs.hooks.values(), self.hooks_at_start)
+            silenced = silence_later_hooks(tensors, self.hooks_at_start, self.hooks_at_end)
             with silenced, streams.use_stream(self.stream), undo_registrations(tensors, registering=registering), below:
                 states = [*self.states, *states_to_fill(filled)] if filled else self.states
                 surroundings = Restoration(self.modes, states, self.modes_after)

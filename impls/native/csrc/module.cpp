@@ -226,6 +226,7 @@ PyMemberDef region_members[] = {
     REPRISE_FLAG(Region, check), REPRISE_FLAG(Region, complete),
     {"first_sequence_number", T_ULONGLONG, offsetof(Region, first_sequence_number), READONLY, nullptr},
     {"hooks_at_start", T_LONGLONG, offsetof(Region, hooks_at_start), READONLY, nullptr},
+    {"hooks_at_end", T_LONGLONG, offsetof(Region, hooks_at_end), READONLY, nullptr},
     {nullptr}};
 PyGetSetDef region_getters[] = {{"states", states, set_states, nullptr, nullptr},
                                 {"inner_versions", inner_versions, nullptr, nullptr, nullptr}, {nullptr}};

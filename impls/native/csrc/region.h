@@ -215,7 +215,7 @@ struct Region {
   PyObject* recompute(int64_t task, PyObject* slot);
 
   bool registers_hooks() const {
-    return hooks_at_start != (hooks_at_end == -1 ? registration_count() : hooks_at_end);
+    return hooks_at_end == -1 || hooks_at_end != hooks_at_start;
   }
 
   // Whether a flat argument may have hooks that it got after the call, or keeps a gradient as a result.

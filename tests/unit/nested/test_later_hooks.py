@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.autograd.graph import save_on_cpu
 
+from conformance.simulated_device.device import second
 from impls import native, nested
 
 Checkpoint = Callable[..., Any]
@@ -103,10 +104,48 @@ def test_hook_of_forward_is_silent_beside_that_of_the_recomputation(checkpoint: 
     assert _equals_plain(checkpoint, lambda run, p: run(hooking, p.exp()))
 
 
+@pytest.mark.parametrize("gets_attribute", [False, True])
+def test_hook_that_is_registered_once_acts_in_the_recomputation(checkpoint: Checkpoint, gets_attribute: bool) -> None:
+    def use(run: Checkpoint, p: torch.Tensor) -> torch.Tensor:
+        done: list[bool] = []
+
+        def hooking(x: torch.Tensor) -> torch.Tensor:
+            if not (x._backward_hooks if gets_attribute else done):
+                x.register_hook(_double)
+                done.append(True)
+            return _forces(x)
+
+        y: torch.Tensor = run(hooking, p.exp())
+        return y
+
+    assert _equals_plain(checkpoint, use)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_gradient_of_what_was_computed_outside_from_an_argument(checkpoint: Checkpoint, nested: bool) -> None:
+    def inner(energy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        total = energy + x.square().sum()
+        return torch.autograd.grad(total, x, create_graph=True)[0].tanh() * x
+
+    def outer(run: Checkpoint, p: torch.Tensor) -> torch.Tensor:
+        x = p.exp()
+        return run(inner, x.sin().sum(), x)
+
+    def use(run: Checkpoint, p: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = run(outer, run, p) if nested else outer(run, p)
+        torch.ones(1, requires_grad=True).register_hook(_double)
+        return y
+
+    assert _equals_plain(checkpoint, use)
+
+
 @pytest.mark.parametrize("early", [False, True])
-def test_later_hook_on_a_result_that_is_gone(checkpoint: Checkpoint, early: bool) -> None:
+def test_later_hook_on_a_result_of_the_region_around(checkpoint: Checkpoint, early: bool) -> None:
+    alive: list[torch.Tensor] = []
+
     def outer(run: Checkpoint, p: torch.Tensor) -> torch.Tensor:
         h = p.exp()
+        alive.append(h)
         if early:
             h.register_hook(lambda gradient: gradient + 1)
         y: torch.Tensor = run(_forces, h)
@@ -233,3 +272,94 @@ def test_retained_gradient_has_nothing_of_the_recomputation(checkpoint: Checkpoi
         return x.grad
 
     assert torch.equal(retained(checkpoint), retained(_plain))
+
+
+def test_gradients_that_another_backward_adds_meanwhile_stay(checkpoint: Checkpoint) -> None:
+    """The function takes no gradient of its own; another thread's backward ends while it runs again."""
+    others: list[torch.Tensor] = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if others:
+            thread = threading.Thread(target=lambda: others[0].backward(retain_graph=True))
+            thread.start()
+            thread.join()
+        return x.sin()
+
+    x = _leaf().exp()
+    x.retain_grad()
+    y = checkpoint(f, x)
+    others.append((x * 3).sum())
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((4,), 3.0) + x.detach().cos())
+
+
+class _Slow(torch.autograd.Function):
+    """The identity, whose backward waits until the node of ``_Signal`` has run."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, event: threading.Event) -> torch.Tensor:
+        ctx.event = event
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.event.wait(60)
+        return gradients[0].clone(), None
+
+
+class _Signal(torch.autograd.Function):
+    """The identity, whose backward sets an event."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, event: threading.Event) -> torch.Tensor:
+        ctx.event = event
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.event.set()
+        return gradients[0].clone(), None
+
+
+@pytest.mark.parametrize("retains", [False, True])
+def test_hooks_act_in_a_backward_that_goes_on_while_the_recomputation_waits_for_a_device(
+    checkpoint: Checkpoint, retains: bool
+) -> None:
+    device = second("cpu")
+
+    def gradient(run: Checkpoint) -> Any:
+        event = threading.Event()
+
+        def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            v = x.detach().to(device).requires_grad_()
+            return (torch.autograd.grad(_Slow.apply(v.sin(), event).sum(), v)[0].cpu() * w).sin()
+
+        p, w = _leaf(), _leaf()
+        x = p.exp()
+        z = _Signal.apply((x * 3).sum(), event)
+        event.set()  # in forward and in plain's backward nothing is waited for
+        y = run(f, x, w)
+        x.register_hook(_double)
+        if retains:
+            x.retain_grad()
+        if run is not _plain:
+            event.clear()
+        (y.sum() + z).backward()
+        return x.grad if retains else p.grad
+
+    assert torch.equal(gradient(checkpoint), gradient(_plain))
+
+
+@pytest.mark.parametrize("early_stop", [False, True])
+def test_hook_that_is_registered_after_a_gradient_is_registered_once(checkpoint: Checkpoint, early_stop: bool) -> None:
+    def hooking(x: torch.Tensor) -> torch.Tensor:
+        force = _force(x)
+        x.register_hook(_double)
+        return force + x.cos()
+
+    x, expected = (_leaf().exp().detach().requires_grad_() for _ in range(2))
+    checkpoint(hooking, x, early_stop=early_stop).sum().backward()
+    hooking(expected).sum().backward()
+    assert torch.equal(x.grad, expected.grad)  # type: ignore[arg-type]
+    assert len(_hooks(x)) == 1

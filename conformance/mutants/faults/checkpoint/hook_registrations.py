@@ -162,28 +162,34 @@ def overlooks_hooks_before_nodes(copy: Copy) -> None:
 @mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
 def calls_later_hooks_of_arguments(copy: Copy) -> None:
     """The recomputation runs with the hooks that its arguments have by then."""
-    copy.replace(_LATER, "silence_later_hooks", lambda tensors, others, count: nullcontext())
+    copy.replace(_LATER, "silence_later_hooks", lambda tensors, at_call, after_forward: nullcontext())
 
 
 @mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
 def silences_earlier_hooks_of_arguments(copy: Copy) -> None:
     """The recomputation runs without any of the hooks of its arguments."""
-    copy.call_instead(_LATER, "silence_later_hooks", lambda there, tensors, others, count: there(tensors, others, 0))
+    copy.call_instead(_LATER, "silence_later_hooks", lambda there, tensors, at_call, after_forward: there(tensors, 0, 0))
+
+
+@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
+def silences_hooks_that_are_registered_once(copy: Copy) -> None:
+    """The recomputation runs without the hooks that its forward registered, whether it registers them again or not."""
+    copy.call_instead(
+        _LATER, "silence_later_hooks", lambda there, tensors, at_call, after_forward: there(tensors, at_call, at_call)
+    )
+
+
+@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
+def calls_hooks_of_forward_beside_those_of_the_recomputation(copy: Copy) -> None:
+    """A hook that the function registers whenever it runs acts twice in the recomputation."""
+    copy.replace(_LATER, "_SilentHook.is_registered_again", lambda self, run: False)
 
 
 @mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
 def leaves_gradients_that_arguments_retain(copy: Copy) -> None:
     """What a recomputation adds to gradients that its arguments retain stays there."""
-    copy.call_instead(_LATER, "_silence", lambda there, several, count, retained: there(several, count, []))
 
+    def changed(there: Any, tensors: Any, retaining: Any, *counts: int) -> Any:
+        return there(tensors, [], *counts)
 
-@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
-def calls_later_hooks_of_arguments_that_are_gone(copy: Copy) -> None:
-    """What stands for an argument that is gone has the hooks that this got after the call."""
-    copy.replace(_LATER, "with_own_node", lambda tensor: tensor)
-
-
-@mutant(_LATER, "structure", "hooks_that_an_argument_gets_after_the_call")
-def calls_later_hooks_beside_earlier_ones(copy: Copy) -> None:
-    """What stands for an argument that is gone has the hooks that this got after the call, if it had others before."""
-    copy.call_instead(_LATER, "silence_later_hooks", lambda there, tensors, others, count: there(tensors, (), count))
+    copy.call_instead(_LATER, "_silence", changed)

@@ -33,22 +33,25 @@ def returned(checkpoint, note, device, *, held, view, used, nested):
     note("the buffer in the end", (buffer, mask))
 
 
-def hooked_later(checkpoint, note, device, *, put, before, leaf, passes, nested):
+def hooked_later(checkpoint, note, device, *, put, before, own, leaf, passes, nested):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    fired = []
+    fired, alive, done = [], [], []
     def put_on(h):
         if put == "retain":
             h.retain_grad()
         else:
             h.register_hook(lambda grad: grad * 2 if put == "changing" else fired.append(None))
     def forces(h):
+        if own == "always" or (own == "once" and not done):
+            done.append(h.register_hook(lambda grad: grad * 5))
         (force,) = torch.autograd.grad(h.sin(), h, torch.ones_like(h), create_graph=True)
         return force.tanh()
     def outer(h):
         if nested == "inside":
             return checkpoint(forces, h)
         h = h.exp()
+        alive.append(h)
         if before:
             h.register_hook(lambda grad: grad * 3)
         y = checkpoint(forces, h)
