@@ -74,7 +74,7 @@ def check(
     if not callable(build):
         raise InvalidArgument(f"build is {build!r}, which cannot be called; {ACCEPTED}")
     chosen = [impl] if isinstance(impl, str | Implementation) or not isinstance(impl, Iterable) else list(impl)
-    with _arguments():
+    with _arguments(), warnings.catch_warnings():  # scipy's modules set filters as they are imported
         found = [one if isinstance(one, Implementation) else _found(one) for one in chosen]
         if budget is not None:
             parse_budget(budget, 1)

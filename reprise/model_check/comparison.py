@@ -4,50 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from reprise.model_check.run import Run, Tensors
-from reprise.torch_private import jagged_offsets, jagged_values
+from reprise.model_check.tensors.tensor_difference import Difference as Difference
+from reprise.model_check.tensors.tensor_difference import difference, largest_value
 
-# A difference of at most this many epsilons of the largest value is called rounding; it still is a divergence. Sums in half
-# precision are rounded once, at their end, and 64 of its epsilons would be half of a bfloat16 value.
-ROUNDING, ROUNDING_OF_HALF = 64, 4
 Place = tuple[str, str]  # a field of Comparison, and the name of a tensor, a stream or a module in it
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A tensor that differs: its largest difference, in units in the last place (None if these mean nothing) and absolutely.
-
-    ``epsilons``: the absolute difference relative to the tensor's largest value, in epsilons of the dtype; None if that means
-    nothing. If that value is itself rounding next to those of other tensors, such as in gradients of attention's key biases, it
-    is relative to the largest value of all tensors.
-    """
-
-    name: str
-    units: int | None
-    absolute: float
-    reason: str = ""
-    epsilons: float | None = None
-    rounding: int = ROUNDING  # up to how many epsilons it is called rounding
-
-    @property
-    def distance(self) -> float:
-        """The absolute difference: infinite if that is no number, and above 0 even for 0.0 and -0.0."""
-        return math.inf if math.isnan(self.absolute) else self.absolute or math.ulp(0.0)
-
-    @property
-    def is_rounding(self) -> bool:
-        """Whether it is as small as if sums were taken in another order."""
-        return self.epsilons is not None and self.epsilons <= self.rounding
 
 
 @dataclass(frozen=True)
@@ -198,102 +165,9 @@ def _wider(one: Any, other: Any) -> Any:
     return TensorsCompared(one.total, tuple(differing.values()), missing, surplus)
 
 
-def difference(
-    name: str, expected: torch.Tensor, seen: torch.Tensor, among: Callable[[], float] = lambda: 0.0
-) -> Difference | None:
-    """How two tensors differ; None if they are equal to the last bit, strides aside. ``among()`` is the largest value of all.
-
-    One that is sparse differs from one that is dense: an optimizer may do something else with it.
-    """
-    if (_shape(expected), expected.layout) != (_shape(seen), seen.layout):
-        one, other = (_shape(seen), _shape(expected)) if expected.layout == seen.layout else (seen.layout, expected.layout)
-        return Difference(name, None, float("inf"), f"{one} where plain has {other}")
-    if expected.layout == torch.jagged and digest(jagged_offsets(expected)) != digest(jagged_offsets(seen)):
-        return Difference(name, None, float("inf"), "rows of other lengths than plain's")
-    expected, seen = _dense(expected), _dense(seen)
-    if torch.equal(bits(expected), bits(seen)):
-        return None
-    if not (expected.is_floating_point() or expected.is_complex()):
-        return Difference(name, None, (expected.double() - seen.double()).abs().max().item())
-    if expected.is_complex():
-        expected, seen = torch.view_as_real(expected.resolve_conj()), torch.view_as_real(seen.resolve_conj())
-    first, second = expected.double(), seen.double()
-    if told := _where_nan(first.isnan(), second.isnan()):
-        return Difference(name, None, math.nan, told)
-    apart = (first - second).masked_fill((first == second) | first.isnan(), 0.0)  # of NaN, and of infinity from itself
-    absolute = apart.abs().max().item()
-    epsilon, largest = torch.finfo(expected.dtype).eps, _largest(expected)
-    # What is rounding itself is so in single precision at least: a gradient of bfloat16 may be small, and lost.
-    of_all = among()
-    largest = of_all if largest <= ROUNDING * min(epsilon, torch.finfo(torch.float32).eps) * of_all else largest
-    epsilons = absolute / epsilon / largest if largest and math.isfinite(absolute) else None
-    allowed = ROUNDING_OF_HALF if expected.element_size() <= torch.half.itemsize else ROUNDING
-    return Difference(name, _units_apart(expected, seen), absolute, epsilons=epsilons, rounding=allowed)
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a dense tensor's values."""
-    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-
-
-def tensor_metadata(tensor: torch.Tensor) -> str:
-    """Shape, dtype and strides; of a jagged tensor, those of its values, as its own shape has another symbol in each run."""
-    if tensor.layout == torch.jagged:
-        return f"jagged {tensor_metadata(jagged_values(tensor))}"
-    strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
-    return f"{tuple(tensor.shape)} {tensor.dtype} {strides}"
-
-
-def digest(tensor: torch.Tensor) -> str:
-    """How a tensor looks, with a hash of its values where they can be read."""
-    if tensor.layout == torch.jagged:
-        return f"jagged {digest(jagged_values(tensor))} at {digest(jagged_offsets(tensor))}"
-    try:
-        values = bits(tensor.detach().cpu()).numpy().tobytes()
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return f"{tensor_metadata(tensor)} values not read"
-    return f"{tensor_metadata(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
-
-
-def _where_nan(expected: torch.Tensor, seen: torch.Tensor) -> str:
-    """In how many values one tensor is NaN and the other is not, in words; "" if in none. The tensors have which are NaN."""
-    here, there = (int(one.sum().item()) for one in (seen & ~expected, expected & ~seen))
-    parts = [f"is NaN in {here} of {seen.numel()} values where plain is not"] if here else []
-    parts += [f"is not NaN in {there} of {seen.numel()} values where plain is"] if there else []
-    return " and ".join(parts)
-
-
-def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
-    """The largest distance in units in the last place; None if it is too large for an integer."""
-    first, second = _ordered(expected), _ordered(seen)
-    if (first.double() - second.double()).abs().max().item() > 2**62:
-        return None
-    return int((first - second).abs().max().item())
-
-
-def _ordered(tensor: torch.Tensor) -> torch.Tensor:
-    """Integers in the order of the floating point numbers, where neighbours differ by 1."""
-    size = tensor.element_size()
-    whole = tensor.contiguous().view(_INTEGERS[size]).long()
-    least = -(2 ** (8 * size - 1))
-    return torch.where(whole < 0, least - whole, whole)
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, dense; of a jagged one, its values."""
-    if tensor.layout == torch.jagged:
-        return jagged_values(tensor)
-    return tensor if tensor.layout == torch.strided else tensor.to_dense()
-
-
-def _shape(tensor: torch.Tensor) -> str:
-    tensor = jagged_values(tensor) if tensor.layout == torch.jagged else tensor
-    return f"{tensor.dtype} {tuple(tensor.shape)}"
-
-
 def compare_tensors(expected: Tensors, seen: Tensors) -> TensorsCompared:
     """Compare tensors by name."""
-    among = functools.cache(lambda: max(map(_largest, expected.values()), default=0.0))  # takes longer than to compare
+    among = functools.cache(lambda: max(map(largest_value, expected.values()), default=0.0))  # takes longer than to compare
     found = [difference(name, value, seen[name], among) for name, value in expected.items() if name in seen]
     return TensorsCompared(
         total=len(expected),
@@ -303,19 +177,9 @@ def compare_tensors(expected: Tensors, seen: Tensors) -> TensorsCompared:
     )
 
 
-def _largest(tensor: torch.Tensor) -> float:
-    """The largest finite value; 0 if there is none."""
-    if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
-        return 0.0
-    dense = _dense(tensor)
-    values = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
-    largest = values.double().abs().nan_to_num(nan=0.0, posinf=0.0).max().item()
-    return float(largest)
-
-
 def proves_something(gradients: Tensors) -> bool:
     """Whether a gradient has a finite value other than zero. If none has, equal gradients prove nothing."""
-    return any(_largest(one) > 0 for one in gradients.values())
+    return any(largest_value(one) > 0 for one in gradients.values())
 
 
 def compare_first_steps(expected: Run, seen: Run) -> Comparison:

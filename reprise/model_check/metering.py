@@ -20,7 +20,6 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from reprise.model_check.comparison import difference
 from reprise.model_check.errors import OwnWork
 from reprise.model_check.reachable.snapshots import (
     Snapshot,
@@ -35,11 +34,8 @@ from reprise.model_check.reachable.snapshots import (
 from reprise.model_check.reachable.watched_model import WatchedModel, hash_of_numpy_state
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
-
-_DRAWING = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_")
-_OVERWRITE = {
-    getattr(torch.ops.aten, name) for name in ("copy_", "fill_", "zero_", *_DRAWING)
-}  # do not read their first argument
+from reprise.model_check.tensors.operators import overwritten
+from reprise.model_check.tensors.tensor_difference import difference
 
 
 @dataclass(frozen=True)
@@ -115,10 +111,10 @@ class _StepMeter(TorchDispatchMode):
         self.operators = 0
         self.unread = _Unread()
         self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
-        self.looked_for: dict[int, weakref.ref[torch.Tensor]] = {}  # tensors that recomputations found, by their identity
+        self.looked_for: dict[int, weakref.ref[torch.Tensor]] = {}  # tensors that regions found, by their identity
         self.read_themselves: dict[int, int] = {}  # these, and not their views: as ``read``, by id of reference
-        # By id of reference, the last operators that had read its memory, and itself, before one wrote all of it.
-        self.overwritten: dict[int, tuple[int, int]] = {}
+        # By id of reference: each operator that wrote all of it, and the last ones before that read its memory, and itself.
+        self.overwritten: dict[int, list[tuple[int, int, int]]] = {}
         self.parameters = {id(one) for one in model.parameters()}  # and other leaves whose gradients are compared
         self.other_leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # that were read
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
@@ -143,16 +139,16 @@ class _StepMeter(TorchDispatchMode):
         self.operators += 1
         if self.lazy:
             self._leave_out_initialized()
-        overwritten = args[0] if func.overloadpacket in _OVERWRITE else None
+        written = {id(one) for one in overwritten(func, args, kwargs)}
         for tensor in dense_tensors((args, kwargs)):
             storage = tensor.untyped_storage()
             self.known.setdefault(storage, None)
             place, found = (storage._cdata, int(tensor.storage_offset())), self.looked_for.get(id(tensor))
             found = found if found is not None and found() is tensor else None
-            if tensor is overwritten and found is not None:
+            if id(tensor) in written and found is not None:
                 read = self.read.get(place, 0), self.read_themselves.get(id(found), 0)
-                self.overwritten.setdefault(id(found), read)
-            elif tensor is not overwritten:
+                self.overwritten.setdefault(id(found), []).append((self.operators, *read))
+            elif id(tensor) not in written:
                 self.read[place] = self.operators
                 if found is not None:
                     self.read_themselves[id(found)] = self.operators
@@ -184,19 +180,21 @@ class _StepMeter(TorchDispatchMode):
         if state.memory is None:
             return True
         last = self.read.get((state.memory[0].cdata, state.memory[1]), 0)
-        return self.overwritten.get(id(state.identity), (last, 0))[0] > since
+        return (last if (first := self.first_overwritten(state, since)) is None else first[1]) > since
 
     def has_read_itself(self, state: State, since: int) -> bool:
         """As ``has_read``, but of this very tensor, and not of another one with its storage."""
         last = self.read_themselves.get(id(state.identity), 0)
-        return self.overwritten.get(id(state.identity), (0, last))[1] > since
+        return (last if (first := self.first_overwritten(state, since)) is None else first[2]) > since
+
+    def first_overwritten(self, state: State, since: int) -> tuple[int, int, int] | None:
+        """The first operator after number ``since`` that wrote all of a tensor, as in ``overwritten``; None if none did."""
+        return next((one for one in self.overwritten.get(id(state.identity), ()) if one[0] > since), None)
 
     def look_for(self, found: Snapshot) -> None:
         """Note from now on when these tensors are read."""
         references = [one.identity for one in found.values() if isinstance(one.identity, weakref.ref)]
         self.looked_for |= {id(one()): one for one in references if one() is not None}
-        for one in references:
-            self.overwritten.pop(id(one), None)
 
     def shapes_of_other_leaves(self) -> Iterator[str]:
         """Of leaves with a gradient that is not compared, such as those that the step makes.
@@ -328,7 +326,7 @@ def _observed(seen: Observations, watched: WatchedModel, one: RegionRun, meter: 
     finished = False
     with meter.own:
         before = _Around.of(watched, one, meter)
-        meter.look_for(before.reachable if one.number else {})
+        meter.look_for(before.reachable)
     try:
         yield
         finished = True
@@ -380,10 +378,10 @@ def _compare_reachable(
         forward = seen.forward_of[key]
         first = forward.before.reachable, forward.after.reachable
         used = {path for path, state in around[0].items() if meter.has_read_itself(state, before.operators)}
-        overwritten = {path for path, state in around[0].items() if id(state.identity) in meter.overwritten}
-        filled = dict.fromkeys(filled_again(first, around, used, overwritten, finished=finished), one.region.line)
+        anew = {path for path, state in around[0].items() if meter.first_overwritten(state, before.operators)}
+        filled = dict.fromkeys(filled_again(first, around, used, anew, finished=finished), one.region.line)
         seen.filled |= filled
-        seen.changed_in_place |= {path for path in filled if changed_in_place(first, path)}
+        seen.changed_in_place |= {path for path in filled if changed_in_place(first, path) and changed_in_place(around, path)}
         seen.generators |= dict.fromkeys(generators_drawn_anew(first, around), one.region.line)
         changed = [path for path in changed_between(first, around) if path not in filled]
         seen.changed_outside |= {path: one.region.line for path in changed if path in was_read}

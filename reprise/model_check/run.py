@@ -34,6 +34,7 @@ from reprise.model_check.regions import (
     redirect,
     restoration,
 )
+from reprise.model_check.tensors.tensor_difference import is_equal
 
 Checkpoint = Callable[..., Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -236,7 +237,7 @@ def _putting_back(model: nn.Module, tensors: Tensors, values: Tensors, outside: 
         with torch.no_grad():
             for name, value in values.items():
                 one = tensors[name]
-                if one.layout == torch.strided and not torch.equal(one, value.to(one.device)):
+                if one.layout == torch.strided and not is_equal(one, value.to(one.device)):
                     one.copy_(value)
         for leaf, gradient in gradients:
             leaf.grad = gradient

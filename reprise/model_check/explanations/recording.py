@@ -22,14 +22,16 @@ from torch.utils._pytree import tree_leaves
 
 from reprise import torch_private
 from reprise.model_check import errors, regions
-from reprise.model_check.comparison import digest, tensor_metadata
 from reprise.model_check.errors import OF_BUILD, OwnWork, PlainFails
 from reprise.model_check.reachable.walk import named
 from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
+from reprise.model_check.tensors.operators import is_view, overwritten
+from reprise.model_check.tensors.tensor_difference import digest, tensor_metadata
 
 _CAST = torch.ops.aten._to_copy
-_LEFT_OUT = {torch.ops.aten.detach, torch.ops.aten.alias, _CAST}
+_OF_SIZES = "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "is_contiguous"  # by which jagged tensors are asked
+_LEFT_OUT = {torch.ops.aten.detach, torch.ops.aten.alias, _CAST, *(getattr(torch.ops.aten, name) for name in _OF_SIZES)}
 _FROM_DATA = {torch.ops.aten.lift_fresh, torch.ops.aten.lift_fresh_copy}  # by which torch.tensor begins
 _UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                                                          "new_empty_strided")}  # fmt: skip
@@ -46,9 +48,9 @@ _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.IMPLEMENTATIONS)
 class Operator:
     """One operator that ran: digests of the tensors that it read, and of those that it made or read, afterwards.
 
-    For each tensor that it read, ``dtypes`` has its type, ``origins`` names the parameter, buffer or argument that it is or was
-    cast from, and ``storages`` has its storage, if known; so has ``made_storages`` for those in ``made``. ``options`` are its
-    other arguments.
+    What it wrote anew, or made views of, is among those that it read, without its values. For each of these, ``dtypes`` has its
+    type, ``origins`` names the parameter, buffer or argument that it is or was cast from, and ``storages`` has its storage, if
+    known; so has ``made_storages`` for those in ``made``. ``options`` are its other arguments.
     """
 
     time: int
@@ -70,7 +72,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class _Begun:
-    """What an operator that is about to run reads."""
+    """What an operator that is about to run is given, and reads."""
 
     inputs: tuple[torch.Tensor, ...]
     read: tuple[str, ...]
@@ -150,7 +152,9 @@ class Recording(TorchDispatchMode):
             return None
         self.time += 1
         inputs = tuple(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-        return _Begun(inputs, tuple(map(self._digest, inputs)), tuple(map(_storage, inputs)))
+        written = {id(one) for one in overwritten(func, args, kwargs)}
+        read = (tensor_metadata(one) if is_view(func) or id(one) in written else self._digest(one) for one in inputs)
+        return _Begun(inputs, tuple(read), tuple(map(_storage, inputs)))
 
     def _note(self, begun: _Begun, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Put down an operator that has run."""
@@ -168,7 +172,7 @@ class Recording(TorchDispatchMode):
                 tuple(repr(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)),
                 begun.read,
                 tuple(one.dtype for one in begun.inputs),
-                tuple(map(self._digest, [*outputs, *begun.inputs])),
+                tuple(map(tensor_metadata if is_view(func) else self._digest, [*outputs, *begun.inputs])),
                 tuple(self._origin(key[0], storage) for storage in begun.storages),
                 torch.is_grad_enabled(),
                 any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs))),

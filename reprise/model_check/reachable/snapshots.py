@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from reprise.model_check.comparison import digest
 from reprise.model_check.reachable.walk import GENERATORS, Known, Walk, named
 from reprise.model_check.regions import RegionRun
+from reprise.model_check.tensors.tensor_difference import digest
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class State:
     is_tensor: bool
     memory: tuple[StorageWeakRef, int] | None = None  # the storage of a dense tensor, and its offset
     is_generator: bool = False
+    version: int = 0  # of a tensor that has one
 
     def is_same_object(self, other: State) -> bool:
         """Whether both are of the same object, which is still there if it is a tensor."""
@@ -62,7 +63,8 @@ def _state(value: Any) -> State:
     if isinstance(value, torch.Tensor):
         is_dense = value.layout == torch.strided
         memory = (StorageWeakRef(value.untyped_storage()), int(value.storage_offset())) if is_dense else None
-        return State(weakref.ref(value), digest(value), True, memory)
+        version = 0 if value.is_inference() else value._version
+        return State(weakref.ref(value), digest(value), True, memory, version=version)
     if isinstance(value, GENERATORS):
         return State(id(value), digest_of_generator(value), False, is_generator=True)
     return State(id(value), f"{type(value).__name__} of {len(value)}", False)
@@ -117,14 +119,19 @@ def filled_again(
 
 
 def changed_in_place(runs: tuple[Snapshot, Snapshot], path: str) -> bool:
-    """Whether a run found a tensor there and left the same object with other values."""
+    """Whether a run found a tensor there and wrote into the same object."""
     before, after = (one.get(path) for one in runs)
-    return before is not None and after is not None and after.is_tensor and before.is_same_object(after)
+    if before is None or after is None or not after.is_tensor or not before.is_same_object(after):
+        return False
+    return (before.version, before.content) != (after.version, after.content)
 
 
 def is_drawn_anew(forward: tuple[object, object], again: tuple[object, object]) -> bool:
-    """Whether a recomputation draws other numbers than forward: from another state of the stream, or if forward draws none."""
-    return again[0] != again[1] and (again[0] != forward[0] or forward[0] == forward[1])
+    """Whether a recomputation draws other numbers than forward: from another state of the stream, or if forward draws none.
+
+    If it leaves the state that forward left, both have seeded the stream themselves.
+    """
+    return again[1] not in (again[0], forward[1]) and (again[0] != forward[0] or forward[0] == forward[1])
 
 
 def generators_drawn_anew(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot]) -> Iterator[str]:

@@ -92,33 +92,6 @@ def test_rounding_is_small(plain: Any, seen: Any, dtype: torch.dtype, others: di
     assert found.is_rounding is rounding
 
 
-class Jagged(nn.Module):
-    """Two regions that are passed rows of different lengths."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False)
-        return x.values().square().mean()
-
-
-@pytest.mark.parametrize("is_leaf", [False, True])
-def test_jagged_tensors_are_compared(is_leaf: bool) -> None:
-    def build() -> Any:
-        rows = torch.nested.nested_tensor([torch.randn(n, 8) for n in (3, 5)], layout=torch.jagged, requires_grad=is_leaf)
-        return Jagged(), lambda model: model(rows)
-
-    assert check(build, impl="nested", explain=True).agrees
-    report = check(build, impl=own(lambda function, x: function(x) * 1.5), steps=1, explain=True)
-    (result,) = report.results
-    assert report.spread.agrees
-    assert result.verdict == "diverges"
-    assert len(differing(result)) == 4 + is_leaf
-
-
 NAN = float("nan")
 
 

@@ -89,7 +89,7 @@ def branched(self: Any, x: torch.Tensor) -> torch.Tensor:
 FAULTS: dict[str, tuple[Block, str]] = {
     "routing of experts whose ties flip": (routed, "aten.rand.generator gives another value"),
     "routing of experts by turns": (routed_by_turns, "a tensor that is made of data of Python or numpy has other values"),
-    "a layer that is picked": (picked, "aten.t.default reads parameter layers.1.linear.weight in forward, "),
+    "a layer that is picked": (picked, "aten.addmm.default reads parameter layers.1.linear.bias in forward, "),
     "dropout with a generator of its own": (
         dropped,
         "a torch.Generator that it is given, whose state a recomputation does not",

@@ -1,0 +1,1 @@
+"""What tensors hold and how two of them differ, and which tensors an operator reads."""
