@@ -25,6 +25,7 @@ from reprise.model_check import process_state, regions
 from reprise.model_check import run as run_module
 from reprise.model_check.checking import check
 from reprise.model_check.process_state import finish, preserved, random_streams
+from reprise.model_check.tensors.tensor_difference import is_equal
 from tests.support.checked_models import Model, built, early_partial
 
 TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
