@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from impls.state.hook_registrations import Hooks, _code_of, _hooks_of_tensor, registration_count
 from impls.torch_private import current_graph_task_id
@@ -26,29 +27,45 @@ class _Run:
         self.count = registration_count()  # of hooks, before it registers any
         self.count_after_forward = self.count if after_forward == -1 else after_forward
         self.thread, self.task = threading.get_ident(), current_graph_task_id()
+        self.is_over = False
 
     def is_in_own_backward(self) -> bool:
         """Whether this is a backward that the function has begun. Others may run here, too, while that waits for a device."""
-        return threading.get_ident() == self.thread and current_graph_task_id() > self.task
+        return not self.is_over and threading.get_ident() == self.thread and current_graph_task_id() > self.task
 
 
 class _SilentHook:
-    """Stands among ``hooks`` in the place of one that some recomputations run without. Its handle remains valid."""
+    """Stands among ``hooks`` in the place of one that a recomputation runs without. Its handle remains valid."""
 
-    def __init__(self, hooks: Hooks, key: int, hook: Callable[..., Any]) -> None:
-        self.hooks, self.key, self.hook = hooks, key, hook
-        self.runs: list[_Run] = []
-        self.__code__ = _code_of(self.hook)  # by which a hook is known that is registered instead
+    def __init__(self, hooks: Hooks, key: int, hook: Callable[..., Any], run: _Run) -> None:
+        self.hooks, self.key, self.hook, self.run = hooks, key, hook, run
+        self.__code__ = _code_of(hook)  # by which a hook is known that is registered instead
 
     def __call__(self, *gradients: Any) -> Any:
-        return None if any(self.is_silent_in(run) for run in [*self.runs]) else self.hook(*gradients)
+        return None if self.is_silent() else self.hook(*gradients)
 
-    def is_silent_in(self, run: _Run) -> bool:
-        return run.is_in_own_backward() and (self.key >= run.count_after_forward or self.is_registered_again(run))
+    def is_silent(self) -> bool:
+        run = self.run
+        return run.is_in_own_backward() and (self.key >= run.count_after_forward or self.is_registered_again())
 
-    def is_registered_again(self, run: _Run) -> bool:
-        """Whether the recomputation has registered what forward registered itself, and has not found it there."""
-        return any(key >= run.count and _code_of(hook) is self.__code__ for key, hook in [*self.hooks.items()])
+    def is_registered_again(self) -> bool:
+        """Whether the recomputation has registered a hook that forward registered itself, too: not if forward did it once."""
+        newer = ((key, hook) for key, hook in [*self.hooks.items()] if key >= self.run.count)
+        return any(_code_of(hook) is self.__code__ for _, hook in newer)
+
+    def put(self) -> None:
+        """Put it in its place, if no other thread has removed the hook."""
+        hooks, key, hook = self.hooks, self.key, self.hook
+        if key in hooks and hooks[key] is hook:  # no thread runs between this and the next line: nothing is called
+            hooks[key] = self
+
+    def take_back(self) -> None:
+        """Put what was there in its place again, unless another recomputation's stands there, which does so when it ends."""
+        hooks, key, hook = self.hooks, self.key, self.hook
+        while isinstance(hook, _SilentHook) and hook.run.is_over:
+            hook = hook.hook
+        if key in hooks and hooks[key] is self:  # as above
+            hooks[key] = hook
 
 
 def silence_later_hooks(tensors: Sequence[torch.Tensor], at_call: int, after_forward: int) -> AbstractContextManager[None]:
@@ -67,35 +84,27 @@ def silence_later_hooks(tensors: Sequence[torch.Tensor], at_call: int, after_for
 def _silence(
     tensors: Sequence[torch.Tensor], retaining: Sequence[torch.Tensor], at_call: int, after_forward: int
 ) -> Iterator[None]:
-    run, silent = _Run(after_forward), list[_SilentHook]()
+    run, silent, handles = _Run(after_forward), list[_SilentHook](), list[RemovableHandle]()
     retained: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
     def note(tensor: torch.Tensor) -> None:  # called before the gradient is added to what is retained
         if run.is_in_own_backward():
             retained.setdefault(id(tensor), (tensor, tensor.grad))
 
-    handles = [one.register_hook(lambda _, one=one: note(one)) for one in retaining]
     try:
-        for hooks in (hooks for one in tensors for hooks in _hooks_of_tensor(one)):
+        for one in retaining:
+            handles.append(one.register_hook(lambda _, one=one: note(one)))
+        for hooks in {id(hooks): hooks for one in tensors for hooks in _hooks_of_tensor(one)}.values():
             for key, hook in [*hooks.items()]:
                 if at_call <= key < run.count:
-                    one = hook if isinstance(hook, _SilentHook) else _SilentHook(hooks, key, hook)
-                    one.runs.append(run)
-                    silent.append(one)
-                    _put(hooks, key, one)
+                    silent.append(_SilentHook(hooks, key, hook, run))
+                    silent[-1].put()
         yield
     finally:
-        for one in silent:
-            one.runs.remove(run)
-            if not one.runs:
-                _put(one.hooks, one.key, one.hook)
+        run.is_over = True
+        for stand_in in silent:
+            stand_in.take_back()
         for handle in handles:
             handle.remove()
         for tensor, grad in retained.values():
             tensor.grad = grad
-
-
-def _put(hooks: Hooks, key: int, hook: Any) -> None:
-    """Put a hook in the place of another one, unless another thread has removed that."""
-    if key in hooks:  # no other thread runs between these lines: nothing is called, and nothing jumps back
-        hooks[key] = hook
