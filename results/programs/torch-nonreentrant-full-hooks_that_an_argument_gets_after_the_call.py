@@ -1,0 +1,39 @@
+"""torch-nonreentrant-full, law hooks_that_an_argument_gets_after_the_call. A hook or ``retain_grad`` that an argument gets
+after the call sees no gradient that the function takes of its own."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=False, early_stop=False)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    def put_on(h):
+        h.register_hook(lambda grad: grad * 2)
+    def forces(h):
+        force, = torch.autograd.grad(h.sin(), h, torch.ones_like(h), create_graph=True)
+        return force.tanh()
+    x = p
+    y = checkpoint(forces, x)
+    put_on(x)
+    for step in range(2):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f'gradients {step}', [p.grad])
+
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try:
+        run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f'{label}: plain {expected.get(label)}, torch-nonreentrant-full {seen.get(label)}')
+sys.exit(len(wrong) > 0)
