@@ -1,6 +1,6 @@
 """deepspeed-nonreentrant, law recomputations_that_meet_draw_their_own. A recomputation draws its own numbers while another
 thread begins one, by the same implementation or by another."""
-import os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+import os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
@@ -12,8 +12,9 @@ def run(checkpoint, note, device):
     failed, backward = ([], [])
     def function(index):
         def f(h):
-            inside[index].set()
-            (done if inside[1 - index].is_set() else inside)[1 - index].wait(0.2)
+            if backward:
+                inside[index].set()
+                (done if inside[1 - index].is_set() else inside)[1 - index].wait(5)
             h = torch.nn.functional.dropout(h.sin(), 0.3)
             if backward: done[index].set()
             return h.exp()
@@ -23,7 +24,8 @@ def run(checkpoint, note, device):
         inside[index].set()
         done[index].set()
     outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
-    threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
+    backward.append(True)
+    threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (0, 1)}
     for index, thread in threads.items():
         thread.start()
         inside[index].wait(10)

@@ -1,30 +1,30 @@
 """fairscale, law recomputations_that_meet_draw_their_own. A recomputation draws its own numbers while another thread begins
 one, by the same implementation or by another."""
-import os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+import os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from fairscale.nn.checkpoint import checkpoint_wrapper
 class Calling(torch.nn.Module):
     def __init__(self, function):
-        super().__init__()
-        self.function = function
+        super().__init__(); self.function = function
     def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
 def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
-    torch.manual_seed(0)
-    leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
+    torch.manual_seed(0); leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
     inside, done = ([threading.Event(), threading.Event()] for _ in range(2)); failed, backward = ([], [])
     def function(index):
         def f(h):
             if backward:
-                inside[index].set(); (done if inside[1 - index].is_set() else inside)[1 - index].wait(0.2)
-            h = torch.nn.functional.dropout(h.sin(), 0.3); done[index].set(); return h.exp()
+                inside[index].set(); (done if inside[1 - index].is_set() else inside)[1 - index].wait(5)
+            h = torch.nn.functional.dropout(h.sin(), 0.3)
+            if backward: done[index].set()
+            return h.exp()
         return f
     def there(index):
         outputs[index].backward(torch.ones_like(outputs[index])); inside[index].set(); done[index].set()
     outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
-    backward.append(True); threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
+    backward.append(True); threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (0, 1)}
     for index, thread in threads.items():
         thread.start(); inside[index].wait(10)
     for thread in threads.values(): thread.join()

@@ -19,8 +19,8 @@ def run(checkpoint, note, device):
     def inner(h): return h.sin() * p
     def outer(h): return inner(h).cos()
     with torch._C.DisableTorchFunctionSubclass(): y = checkpoint(outer, (p * 1).as_subclass(Doubling)).as_subclass(torch.Tensor)
-    for number in range(1):
-        y.sum().as_subclass(torch.Tensor).backward(retain_graph=number + 1 < 1)
+    for number in range(2):
+        y.sum().as_subclass(torch.Tensor).backward(retain_graph=number + 1 < 2)
         note(f'gradients {number}', [p.grad])
 class Near(tuple):
     def __eq__(self, other):
@@ -28,7 +28,7 @@ class Near(tuple):
 def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
 def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
 def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
-def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 66.88), value)
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 133.8), value)
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:

@@ -13,6 +13,7 @@ def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
+    checkpoints = [checkpoint, checkpoint]
     inside, done = ([threading.Event(), threading.Event()] for _ in range(2))
     failed, backward = ([], [])
     def function(index):
@@ -26,8 +27,7 @@ def run(checkpoint, note, device):
         return f
     def there(index):
         outputs[index].backward(torch.ones_like(outputs[index])); inside[index].set(); done[index].set()
-    functions = [function(0), function(1)]
-    outputs = [[checkpoint, checkpoint][index](functions[index], leaves[index] * 1) for index in range(2)]
+    outputs = [checkpoints[index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
     backward.append(True); threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (0, 1)}
     for index, thread in threads.items():
         thread.start(); inside[index].wait(10)
