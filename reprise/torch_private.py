@@ -54,8 +54,13 @@ except AttributeError as error:
 
 
 def jagged_values(tensor: Any) -> Tensor:
-    """The values of a jagged tensor. Its public ``values()`` is an operator, and waits for itself inside of a dispatch mode."""
+    """The values of a jagged tensor. Its public ``values()`` is an operator, and never ends inside of a dispatch mode."""
     return cast(Tensor, tensor._values)
+
+
+def jagged_lengths(tensor: Any) -> Tensor | None:
+    """How long each row of a jagged tensor is; None if it ends where the next one begins."""
+    return cast("Tensor | None", tensor._lengths)
 
 
 def jagged_offsets(tensor: Any) -> Tensor:

@@ -196,7 +196,7 @@ class Region(HookOwner):
         self.hooks_at_end = registration_count()
 
     def has_registered_hooks(self) -> bool:
-        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
+        """Whether forward registered hooks, on arguments or elsewhere, or still runs."""
         return self.hooks_at_end == -1 or self.hooks_at_end != self.hooks_at_start
 
     def unpack(self, slot: Slot) -> torch.Tensor:

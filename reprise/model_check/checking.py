@@ -26,7 +26,7 @@ from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
 from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
 from reprise.model_check.comparison import proves_something
-from reprise.model_check.errors import BAD_INPUT, OF_BUILD, InvalidArgument, MeteringFails, NotAccepted, PlainFails
+from reprise.model_check.errors import BAD_INPUT, BUILD_ERRORS, InvalidArgument, MeteringFails, NotAccepted, PlainFails
 from reprise.model_check.explanations.explain import (
     explain_divergence,
     explain_spread,
@@ -291,7 +291,7 @@ class _Check:
         seen, costs, reason = Observations(), None, ""
         try:
             costs, _ = measure(self.setting, one.checkpoint, seen)
-        except OF_BUILD:
+        except BUILD_ERRORS:
             raise
         except MeteringFails as error:
             reason = str(error)

@@ -56,7 +56,7 @@ class Comparison:
     training_flags_of_later_steps: tuple[str, ...] = ()
     process_state_of_later_steps: tuple[str, ...] = ()
     parameters_after_steps: TensorsCompared = NOTHING
-    buffers_after_steps: TensorsCompared = NOTHING  # of several
+    buffers_after_steps: TensorsCompared = NOTHING  # empty if there is one step
 
     @property
     def parts(self) -> dict[str, TensorsCompared]:

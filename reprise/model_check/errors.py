@@ -71,8 +71,8 @@ class PlainFails(ValueError):
         super().__init__(f"the model fails without checkpointing{where}{while_watched}{place(error)}: {told(error)}")
 
 
-OF_BUILD = BuildFails, NotAccepted, NoRegions  # what is wrong with what ``build`` returned, in any run
-BAD_INPUT = InvalidArgument, *OF_BUILD, PlainFails  # these say nothing of an implementation
+BUILD_ERRORS = BuildFails, NotAccepted, NoRegions  # build() raised, or returned what cannot be checked
+BAD_INPUT = InvalidArgument, *BUILD_ERRORS, PlainFails  # these say nothing of an implementation
 
 
 class MeteringFails(Exception):

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from reprise.model_check import errors
 from reprise.model_check.builder import ACCEPTED, Subject, build_subject
-from reprise.model_check.errors import INTERRUPTS, OF_BUILD, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
+from reprise.model_check.errors import BUILD_ERRORS, INTERRUPTS, Ended, NoLoss, NotAccepted, NotCopied, PlainFails
 from reprise.model_check.names.globs import NoRegions, is_in_scripted, largest_modules, matching, uncalled
 from reprise.model_check.process_state import (
     PutBack,
@@ -153,13 +153,13 @@ def run(
 ) -> Run:
     """Build the model and run ``steps``, with regions run by ``checkpoint`` or plainly; the process is left as it was.
 
-    Raises the errors in OF_BUILD. For other errors it raises PlainFails in a plain run, else the error itself, or Ended for
+    Raises BUILD_ERRORS. For other errors it raises PlainFails in a plain run, else the error itself, or Ended for
     one that is no Exception.
     """
     progress = _Progress()
     try:
         return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe, progress)
-    except (*OF_BUILD, *INTERRUPTS):
+    except (*BUILD_ERRORS, *INTERRUPTS):
         raise
     except (NoLoss, NotCopied) as error:
         if checkpoint is not None:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from reprise.model_check import regions
-from reprise.model_check.errors import OF_BUILD
+from reprise.model_check.errors import BUILD_ERRORS
 from reprise.model_check.metering import Observations
 from reprise.model_check.process_state import PutBack
 from reprise.model_check.reachable.snapshots import digest_of_generator, reached
@@ -35,7 +35,7 @@ KINDS = "python_random", "numpy_random", "generators", "training_flags", "filled
 
 
 def find_lines(setting: Setting, checkpoint: Checkpoint, seen: Observations) -> None:
-    """Put the user's lines in ``seen`` in place of the regions' calls, where they are found. Raises those in OF_BUILD."""
+    """Put the user's lines in ``seen`` in place of the regions' calls, where they are found. Raises BUILD_ERRORS."""
     if not any(getattr(seen, kind) for kind in KINDS) or sys.gettrace() is not None:
         return
     traces: list[_Trace] = []
@@ -45,7 +45,7 @@ def find_lines(setting: Setting, checkpoint: Checkpoint, seen: Observations) -> 
 
     try:
         run(setting, checkpoint, steps=1, probe=Probe(lambda _: traces[-1].running(), watch, lambda *_: None))
-    except OF_BUILD:
+    except BUILD_ERRORS:
         raise
     except Exception as error:  # noqa: BLE001 - the verdict tells it
         error.__traceback__ = error.__context__ = None

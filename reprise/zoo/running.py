@@ -82,14 +82,14 @@ def examined(architecture: Architecture, implementations: Sequence[str]) -> dict
             "regions": len(report.regions),
             "kept": report.plain.kept_bytes,
             "peak": report.plain.peak_bytes,
-            "implementations": {one.implementation: stored(one, report.plain) for one in report.results},
+            "implementations": {one.implementation: row_of_result(one, report.plain) for one in report.results},
         }
     except Exception as error:  # noqa: BLE001 - whatever it is, it is stored
         return {**row, "error": f"{type(error).__name__}: {error}"}
 
 
-def stored(one: Result, plain: Costs) -> dict[str, Any]:
-    """What of a result is stored."""
+def row_of_result(one: Result, plain: Costs) -> dict[str, Any]:
+    """What of a result is stored, as part of a model's row."""
     compared, costs = one.comparison, one.costs
     diverges = one.verdict == "diverges"
     again = costs.again_flops / plain.forward_flops if costs and plain.forward_flops else None

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from reprise.model_check import errors
 from reprise.model_check.comparison import Comparison, Place, TensorsCompared, compare_runs
-from reprise.model_check.errors import OF_BUILD, MeteringFails
+from reprise.model_check.errors import BUILD_ERRORS, MeteringFails
 from reprise.model_check.explanations.explanation import NOTHING, Explanation
 from reprise.model_check.explanations.operator_difference import BESIDE_PLAIN, OF_PLAIN, OperatorDifference, first_difference
 from reprise.model_check.explanations.reach import first_that_reaches
@@ -70,7 +70,7 @@ def explain_divergence(
     def shows(some: list[Key]) -> bool:
         try:
             seen = run(setting, checkpoint, only=frozenset(some))
-        except OF_BUILD:
+        except BUILD_ERRORS:
             raise
         except Exception as raised:  # noqa: BLE001 - whatever it is, its type is compared
             return compared is None and errors.type_name(raised) == error_type

@@ -125,10 +125,11 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
 
 def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
     """What to do about two operators that differ; "" if that is not known, or for a warning to tell."""
-    if one.name != other.name or (one.read == other.read and one.options != other.options):
+    is_other_call = len(one.read) != len(other.read) or (one.read == other.read and one.options != other.options)
+    if one.name != other.name or is_other_call or (one.read != other.read and one.origins != other.origins):
         return _of_path(runs)
     is_same_call = (one.name, one.read, one.options) == (other.name, other.read, other.options)
-    if one.is_from_data and one.name == other.name and one.read != other.read:
+    if one.is_from_data and one.read != other.read:
         return SEED_GENERATOR if runs == OF_PLAIN else ""
     if is_same_call and one.has_generator:
         return DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from reprise import torch_private
 from reprise.model_check import errors, regions
-from reprise.model_check.errors import OF_BUILD, OwnWork, PlainFails
+from reprise.model_check.errors import BUILD_ERRORS, OwnWork, PlainFails
 from reprise.model_check.reachable.walk import named
 from reprise.model_check.regions import Key, RegionRun, RunOf, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
@@ -30,7 +30,7 @@ from reprise.model_check.tensors.operators import is_view, overwritten
 from reprise.model_check.tensors.tensor_difference import digest, tensor_metadata
 
 _CAST = torch.ops.aten._to_copy
-_OF_SIZES = "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "is_contiguous"  # by which jagged tensors are asked
+_OF_SIZES = "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "is_contiguous"  # of jagged tensors, too
 _LEFT_OUT = {torch.ops.aten.detach, torch.ops.aten.alias, _CAST, *(getattr(torch.ops.aten, name) for name in _OF_SIZES)}
 _FROM_DATA = {torch.ops.aten.lift_fresh, torch.ops.aten.lift_fresh_copy}  # by which torch.tensor begins
 _UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
@@ -289,7 +289,7 @@ def record(
 ) -> tuple[Recording, str]:
     """One step, recorded, and the error that ended it, or one before, if any.
 
-    Raises those in OF_BUILD, and MeteringFails for an error of its own.
+    Raises BUILD_ERRORS, and MeteringFails for an error of its own.
     """
     made: list[Recording] = []
 
@@ -303,7 +303,7 @@ def record(
     error = ""
     try:
         run(setting, checkpoint, steps=step, only=only, probe=Probe(mode, watch, lambda *_: None, step=step))
-    except OF_BUILD:
+    except BUILD_ERRORS:
         raise
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is returned
         error = (str(raised) if isinstance(raised, PlainFails) else errors.told(raised)).splitlines()[0]

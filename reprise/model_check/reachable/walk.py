@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
@@ -61,6 +61,7 @@ class Walk:
     def __init__(self, known: Known, *, is_alike: bool = False) -> None:
         self.known, self.names, self.is_alike = {*known.tensors}, known.names, is_alike
         self.found: dict[str, Any] = {}
+        self.functions: Counter[str] = Counter()  # those that were looked at, by name
 
     def value(self, value: Any, path: str, depth: int) -> None:
         """Record a value, and what is reached from it."""
@@ -90,7 +91,7 @@ class Walk:
                 self.value(one, f"{path}.{name}", depth + 1)
 
     def _note(self, value: Any, path: str) -> None:
-        """Put it down under its path, or with a number if another one has that, as closures of one function have."""
+        """Put it down under its path, or with a number if another one has that, as globals of two modules may have."""
         paths = itertools.chain([path], (f"{path} ({number})" for number in itertools.count(2)))
         self.found[next(one for one in paths if one not in self.found)] = value
 
@@ -122,6 +123,8 @@ class Walk:
         """Closure and globals; of globals that can be called, modules alone, as a function names globals of its own."""
         assert isinstance(function, FunctionType)
         name = function.__qualname__
+        self.functions[name] += 1
+        name = name if self.functions[name] == 1 else f"{name} ({self.functions[name]})"  # closures of one function
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             try:
                 self.value(cell.cell_contents, f"closure variable {variable} of {name}", depth + 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from reprise.torch_private import jagged_offsets, jagged_values
+from reprise.torch_private import jagged_lengths, jagged_offsets, jagged_values
 
 # A difference of at most this many epsilons of the largest value is called rounding; it still is a divergence. Sums in half
 # precision are rounded once, at their end, and 64 of its epsilons would be half of a bfloat16 value.
@@ -54,8 +54,8 @@ def difference(
     if (_shape(expected), expected.layout) != (_shape(seen), seen.layout):
         one, other = (_shape(seen), _shape(expected)) if expected.layout == seen.layout else (seen.layout, expected.layout)
         return Difference(name, None, math.inf, f"{one} where plain has {other}")
-    if expected.layout == torch.jagged and digest(jagged_offsets(expected)) != digest(jagged_offsets(seen)):
-        return Difference(name, None, math.inf, "rows of other lengths than plain's")
+    if expected.layout == torch.jagged and _lengths(expected) != _lengths(seen):
+        return Difference(name, None, math.inf, "has rows of other lengths than plain's")
     expected, seen = _dense(expected), _dense(seen)
     if torch.equal(_bits(expected), _bits(seen)):
         return None
@@ -77,13 +77,17 @@ def difference(
     largest = of_all if largest <= ROUNDING * min(epsilon, torch.finfo(torch.float32).eps) * of_all else largest
     epsilons = absolute / epsilon / largest if largest and math.isfinite(absolute) else None
     allowed = ROUNDING_OF_HALF if expected.element_size() <= torch.half.itemsize else ROUNDING
-    units = _units_apart(*(one.masked_fill(both_nan, 0.0) if both_nan.any() else one for one in (expected, seen)))
+    units = _units_apart(*(_ordered(one).masked_fill(both_nan, 0) for one in (expected, seen)))
     return Difference(name, units, absolute, epsilons=epsilons, rounding=allowed)
 
 
 def is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same layout and the same values, to the last bit."""
-    return difference("", one, other) is None
+    """Whether two tensors are of one kind and have the same values, to the last bit."""
+    if (_shape(one), one.layout) != (_shape(other), other.layout):
+        return False
+    if one.layout == torch.jagged and _lengths(one) != _lengths(other):
+        return False
+    return torch.equal(_bits(_dense(one)), _bits(_dense(other)))
 
 
 def tensor_metadata(tensor: torch.Tensor) -> str:
@@ -99,7 +103,7 @@ def tensor_metadata(tensor: torch.Tensor) -> str:
 def digest(tensor: torch.Tensor) -> str:
     """How a tensor looks, with a hash of its values where they can be read."""
     if tensor.layout == torch.jagged:
-        return f"jagged {digest(jagged_values(tensor))} at {digest(jagged_offsets(tensor))}"
+        return f"jagged {digest(_dense(tensor))} in rows of {_lengths(tensor)}"
     try:
         one = tensor.detach().cpu()
         values = _bits(_dense(one) if one.layout == torch.strided else one).numpy().tobytes()
@@ -123,14 +127,24 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, dense; of a jagged or nested one, its values, and of a quantized one, what they stand for."""
+    """The tensor, dense; of a jagged or nested one, the values of its rows, and of a quantized one, what they stand for."""
     if tensor.layout == torch.jagged:
-        return jagged_values(tensor)
+        values, lengths = jagged_values(tensor), jagged_lengths(tensor)
+        if lengths is None or not lengths.numel():
+            return values
+        starts = jagged_offsets(tensor).tolist()  # there may be values between the rows that belong to none
+        return torch.cat([values[at : at + count] for at, count in zip(starts, lengths.tolist(), strict=False)])
     if tensor.is_nested:
-        return torch.cat([one.reshape(-1) for one in tensor.detach().unbind()])
+        return torch.cat([torch.empty(0, dtype=tensor.dtype), *(one.reshape(-1) for one in tensor.detach().unbind())])
     if tensor.is_quantized:  # whose bytes cannot be looked at: a view of them ends the process
         return tensor.dequantize()
     return tensor if tensor.layout == torch.strided else tensor.to_dense()
+
+
+def _lengths(tensor: torch.Tensor) -> list[int]:
+    """Of the rows of a jagged tensor."""
+    lengths = jagged_lengths(tensor)
+    return [int(one) for one in (jagged_offsets(tensor).diff() if lengths is None else lengths).tolist()]
 
 
 def _shape(tensor: torch.Tensor) -> str:
@@ -155,9 +169,8 @@ def _where_nan(expected: torch.Tensor, seen: torch.Tensor) -> str:
     return " and ".join(parts)
 
 
-def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
-    """The largest distance in units in the last place; None if it is too large for an integer."""
-    first, second = _ordered(expected), _ordered(seen)
+def _units_apart(first: torch.Tensor, second: torch.Tensor) -> int | None:
+    """The largest distance of integers that ``_ordered`` made, in units in the last place; None if it is too large for one."""
     if (first.double() - second.double()).abs().max().item() > 2**62:
         return None
     return int((first - second).abs().max().item())

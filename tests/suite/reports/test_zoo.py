@@ -220,6 +220,6 @@ def test_what_differs_and_is_no_tensor_is_stored() -> None:
         process_state=("grad mode",),
         random_streams_of_later_steps=("step 2 cpu",),
     )
-    kept = running.stored(Result("own", "diverges", comparison=compared), Costs(1, 1, 1, 1, 1, 0))
+    kept = running.row_of_result(Result("own", "diverges", comparison=compared), Costs(1, 1, 1, 1, 1, 0))
     assert kept["differs"] == ["train() flags", "state of the process"]
     assert kept["differs_later"] == ["random number streams after later steps"]

@@ -89,5 +89,20 @@ def test_values_that_no_double_tells_apart_differ() -> None:
     found = difference("one", nan, other)
     assert found is not None
     assert (found.reason, found.units) == ("has other bits in values that are NaN in both", None)
+    eighths = [torch.tensor([float("nan"), one]).to(torch.float8_e4m3fn) for one in (1.0, 4.0)]
+    found = difference("one", eighths[0], eighths[1])
+    assert found is not None
+    assert found.absolute == 3
+    assert not is_equal(eighths[0], eighths[1])
+    assert is_equal(torch.nested.nested_tensor([]), torch.nested.nested_tensor([]))
+    rows = torch.randn(2, 4, 3)
+    starts, lengths = torch.tensor([0, 1]), [torch.tensor(one) for one in ([1, 2], [2, 2])]
+    short, long = (torch.nested.narrow(rows, 1, starts, one, layout=torch.jagged) for one in lengths)
+    found = difference("one", short, long)
+    assert found is not None
+    assert found.reason == "has rows of other lengths than plain's"
+    changed = rows.clone()
+    changed[0, 3] = 9  # belongs to no row
+    assert is_equal(short, torch.nested.narrow(changed, 1, starts, lengths[0], layout=torch.jagged))
     assert is_equal(nan, nan.clone())
     assert not is_equal(quantized(1.0), quantized(2.0))
