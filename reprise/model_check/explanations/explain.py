@@ -43,7 +43,10 @@ SAME_AGAIN = (
     "happens, in what the implementation returns or passes on as gradients, or in what it leaves changed in the process"
 )
 CLONE = "Change a clone of it, or pass a clone to the region."
-NOT_COMPARED = f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared"
+NOT_COMPARED = (
+    f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared. They are not if regions change a number or a "
+    "flag of Python's that they read: recomputations of earlier steps have changed it, too"
+)
 UNLIKE_PLAIN = f"{SAME_AS_FORWARD}, but forward differs from plain's"
 
 

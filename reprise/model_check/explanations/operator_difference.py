@@ -23,8 +23,8 @@ BE_DETERMINISTIC = (
     "the operator, call it outside of the region and pass its result in."
 )
 KEEP_STATE = (
-    "If a number or a flag of Python's that the region reads was changed in between, leave it as it is until backward has "
-    "ended, or pass it to the region as an argument."
+    "If a number or a flag of Python's that the region reads was changed, by the region or in between, change it outside of "
+    "regions and after backward, or pass it to the region as an argument."
 )
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
