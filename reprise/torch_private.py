@@ -63,6 +63,11 @@ def jagged_lengths(tensor: Any) -> Tensor | None:
     return cast("Tensor | None", tensor._lengths)
 
 
+def jagged_dim(tensor: Any) -> int:
+    """Along which dimension of its values the rows of a jagged tensor lie."""
+    return int(tensor._ragged_idx) - 1
+
+
 def jagged_offsets(tensor: Any) -> Tensor:
     """Where each row of a jagged tensor begins in its values; its public ``offsets()``, as for ``jagged_values``."""
     return cast(Tensor, tensor._offsets)

@@ -1,7 +1,7 @@
 """Hooks that a region's arguments got after the call: its recomputation is to run without them, as forward did.
 
 If the function asks autograd for a gradient with respect to its argument, this runs the hooks of the argument. Those of the
-call act as they did in forward. Later ones are for the backward around alone, and so is what ``retain_grad`` leaves.
+call act as they did in forward. Later ones are for the outer backward alone, and so is what ``retain_grad`` leaves.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _SilentHook:
         return run.is_in_own_backward() and (self.key >= run.count_after_forward or self.is_registered_again())
 
     def is_registered_again(self) -> bool:
-        """Whether the recomputation has registered a hook that forward registered itself, too: not if forward did it once."""
+        """Whether the recomputation has registered a hook of the same code, so that forward's own is not to act as well."""
         newer = ((key, hook) for key, hook in [*self.hooks.items()] if key >= self.run.count)
         return any(_code_of(hook) is self.__code__ for _, hook in newer)
 

@@ -43,9 +43,10 @@ SAME_AGAIN = (
     "happens, in what the implementation returns or passes on as gradients, or in what it leaves changed in the process"
 )
 CLONE = "Change a clone of it, or pass a clone to the region."
-NOT_COMPARED = (
-    f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared. They are not if regions change a number or a "
-    "flag of Python's that they read: recomputations of earlier steps have changed it, too"
+NOT_COMPARED = f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared"
+NOT_COMPARED_LATER = (
+    f"{NOT_COMPARED}. They are not if regions change a number or a flag of Python's that they read: recomputations of earlier "
+    "steps have changed it, too"
 )
 UNLIKE_PLAIN = f"{SAME_AS_FORWARD}, but forward differs from plain's"
 
@@ -99,7 +100,7 @@ def explain_divergence(
     is_same = is_seen and is_again and is_certain and plain.spread.agrees
 
     def same() -> tuple[str, ...]:
-        return (SAME_ONCE,) if not is_same else _beside_plain(setting, recording, names) if step == 1 else (NOT_COMPARED,)
+        return (SAME_ONCE,) if not is_same else _beside_plain(setting, recording, names) if step == 1 else (NOT_COMPARED_LATER,)
 
     explained = _of_step(recording, ended_by, names, found, same)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))

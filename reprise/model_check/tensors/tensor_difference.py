@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from reprise.torch_private import jagged_lengths, jagged_offsets, jagged_values
+from reprise.torch_private import jagged_dim, jagged_lengths, jagged_offsets, jagged_values
 
 # A difference of at most this many epsilons of the largest value is called rounding; it still is a divergence. Sums in half
 # precision are rounded once, at their end, and 64 of its epsilons would be half of a bfloat16 value.
@@ -51,14 +51,14 @@ def difference(
 
     One that is sparse differs from one that is dense: an optimizer may do something else with it.
     """
+    if is_equal(expected, seen):
+        return None
     if (_shape(expected), expected.layout) != (_shape(seen), seen.layout):
         one, other = (_shape(seen), _shape(expected)) if expected.layout == seen.layout else (seen.layout, expected.layout)
         return Difference(name, None, math.inf, f"{one} where plain has {other}")
     if expected.layout == torch.jagged and _lengths(expected) != _lengths(seen):
         return Difference(name, None, math.inf, "has rows of other lengths than plain's")
     expected, seen = _dense(expected), _dense(seen)
-    if torch.equal(_bits(expected), _bits(seen)):
-        return None
     if not (expected.is_floating_point() or expected.is_complex()):
         return Difference(name, None, _apart(expected, seen))
     if expected.is_complex():
@@ -133,9 +133,11 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
         if lengths is None or not lengths.numel():
             return values
         starts = jagged_offsets(tensor).tolist()  # there may be values between the rows that belong to none
-        return torch.cat([values[at : at + count] for at, count in zip(starts, lengths.tolist(), strict=False)])
+        dim = jagged_dim(tensor)
+        return torch.cat([values.narrow(dim, *row) for row in zip(starts, lengths.tolist(), strict=False)], dim)
     if tensor.is_nested:
-        return torch.cat([torch.empty(0, dtype=tensor.dtype), *(one.reshape(-1) for one in tensor.detach().unbind())])
+        nothing = torch.empty(0, dtype=tensor.dtype, device=tensor.device)  # there may be no rows
+        return torch.cat([nothing, *(one.reshape(-1) for one in tensor.detach().unbind())])
     if tensor.is_quantized:  # whose bytes cannot be looked at: a view of them ends the process
         return tensor.dequantize()
     return tensor if tensor.layout == torch.strided else tensor.to_dense()

@@ -13,7 +13,7 @@ from impls import Implementation
 from reprise.model_check.checking import check
 from reprise.model_check.explanations.explain import (
     ENDED_AT_ONCE,
-    NOT_COMPARED,
+    NOT_COMPARED_LATER,
     NOTHING_AGAIN,
     SAME_AGAIN,
     UNLIKE_PLAIN,
@@ -87,7 +87,7 @@ def test_of_a_later_step_it_is_not_concluded_that_forward_is_plains() -> None:
 
     (result,) = check(build, impl=own(from_the_second_step_on), explain=True, steps=2).results
     assert result.verdict == "diverges"
-    assert result.explanation.lines[-1] == NOT_COMPARED
+    assert result.explanation.lines[-1] == NOT_COMPARED_LATER
 
 
 def test_a_function_that_never_ran_is_named() -> None:

@@ -77,7 +77,7 @@ def test_an_error_of_the_update_is_told_as_such() -> None:
 
 @pytest.mark.parametrize(("what", "error"), [(None, NotAccepted), (lambda: (nn.Linear(8, 8), torch.ones(1, 8)), NoRegions)])
 def test_a_build_that_goes_wrong_in_a_later_run_is_told_as_bad_input(what: Any, error: type[Exception]) -> None:
-    """Whichever run that is: plain, compared, measured, traced for lines, recorded, or one of those that leave out regions."""
+    """Whichever of the runs of a check that explains it is, of which there are more than eight."""
 
     def drawing(_: Any, x: torch.Tensor) -> torch.Tensor:
         return x * random.random()

@@ -104,5 +104,10 @@ def test_values_that_no_double_tells_apart_differ() -> None:
     changed = rows.clone()
     changed[0, 3] = 9  # belongs to no row
     assert is_equal(short, torch.nested.narrow(changed, 1, starts, lengths[0], layout=torch.jagged))
+    one, other = (
+        torch.nested.narrow(some, 1, starts, lengths[0], layout=torch.jagged).transpose(1, 2) for some in (rows, -rows)
+    )
+    assert not is_equal(one, other)
+    assert is_equal(one, torch.nested.narrow(changed, 1, starts, lengths[0], layout=torch.jagged).transpose(1, 2))
     assert is_equal(nan, nan.clone())
     assert not is_equal(quantized(1.0), quantized(2.0))
