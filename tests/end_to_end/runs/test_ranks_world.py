@@ -230,11 +230,12 @@ def test_a_world_has_a_rank_at_least(size: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started, and those that these did."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *children(child)]
+    """The processes that a process started, and those that these did; of one that ends meanwhile, as many as were read."""
+    found = list[int]()
+    with suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, path.read_text().split()):
+                found += [child, *children(child)]
     return found
 
 
@@ -248,10 +249,17 @@ def listening() -> dict[str, int]:
     return {words[9]: int(words[1].rpartition(":")[2], 16) for words in lines if words[3] == "0A"}
 
 
+def descriptors(pid: int) -> list[Path]:
+    """The open files of a process; none once it has ended."""
+    with suppress(OSError):
+        return list(Path(f"/proc/{pid}/fd").glob("*"))
+    return []
+
+
 def ports(pids: list[int]) -> set[int]:
     """The ports on which processes listen."""
     there, found = listening(), set[int]()
-    for path in (path for pid in pids for path in Path(f"/proc/{pid}/fd").glob("*")):
+    for path in (path for pid in pids for path in descriptors(pid)):
         with suppress(OSError):  # it was closed meanwhile
             number = str(path.readlink()).removeprefix("socket:[").rstrip("]")
             found |= {there[number]} if number in there else set()
