@@ -348,12 +348,16 @@ class _Check:
         return results
 
     def _times(self, found: list[Implementation]) -> list[dict[str, Any]]:
-        """Seconds of a step relative to plain's: of the steps that were compared, and of one more plain step."""
+        """Seconds of a step relative to plain's: of the steps that were compared, and of one more plain step.
+
+        The very first step warms up, so it does not count.
+        """
         if any(one.name in self.seconds for one in found):
             self.tell("plain, once more")
             with suppress(PlainFails):  # it did not fail before, and this run gives no verdict
                 self.seconds[_PLAIN] += run(self.setting, None, steps=1).seconds
-        return [_ratio(self.seconds[one.name], self.seconds[_PLAIN]) if one.name in self.seconds else {} for one in found]
+        plain = self.seconds[_PLAIN][1:] or self.seconds[_PLAIN]
+        return [_ratio(self.seconds[one.name], plain) if one.name in self.seconds else {} for one in found]
 
 
 def _ratio(seconds: Sequence[float], plain: Sequence[float]) -> dict[str, Any]:

@@ -12,7 +12,13 @@ from reprise.model_check import errors
 from reprise.model_check.comparison import Comparison, Place, TensorsCompared, compare_runs
 from reprise.model_check.errors import BUILD_ERRORS, MeteringFails
 from reprise.model_check.explanations.explanation import NOTHING, Explanation
-from reprise.model_check.explanations.operator_difference import BESIDE_PLAIN, OF_PLAIN, OperatorDifference, first_difference
+from reprise.model_check.explanations.operator_difference import (
+    BESIDE_PLAIN,
+    KEEP_STATE,
+    OF_PLAIN,
+    OperatorDifference,
+    first_difference,
+)
 from reprise.model_check.explanations.reach import first_that_reaches
 from reprise.model_check.explanations.recording import Operator, Recording, Write, record
 from reprise.model_check.plain_runs import UNDECIDED, JudgedVerdict, PlainRuns
@@ -49,6 +55,7 @@ NOT_COMPARED_LATER = (
     "steps have changed it, too"
 )
 UNLIKE_PLAIN = f"{SAME_AS_FORWARD}, but forward differs from plain's"
+OTHER_CALLS = f"{SAME_AS_FORWARD}, but forward calls other operators than plain's, or with other numbers"
 
 
 Seen = tuple[OperatorDifference, Key, int]  # with the region, and the number of the recomputation
@@ -99,8 +106,8 @@ def explain_divergence(
     is_seen = begins_at_once or ended_by or setting.steps <= STEPS_RECORDED
     is_same = is_seen and is_again and is_certain and plain.spread.agrees
 
-    def same() -> tuple[str, ...]:
-        return (SAME_ONCE,) if not is_same else _beside_plain(setting, recording, names) if step == 1 else (NOT_COMPARED_LATER,)
+    def same() -> Explanation:
+        return _beside_plain(setting, recording, names, step) if is_same else Explanation((SAME_ONCE,))
 
     explained = _of_step(recording, ended_by, names, found, same)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
@@ -133,7 +140,7 @@ def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns
     recording, ended_by = record(setting, checkpoint, frozenset(keys))
     is_told = plain.spread.agrees or plain.spread.is_rounding  # as in ``explain_unlike_forward``
     unlike = NOTHING if is_told else _first_again(recording, names, [*_reaching(recording)])
-    return unlike, _of_step(recording, ended_by, names, keys, lambda: (SAME_ONCE,))
+    return unlike, _of_step(recording, ended_by, names, keys, lambda: Explanation((SAME_ONCE,)))
 
 
 def explain_unlike_forward(
@@ -172,21 +179,25 @@ def _names(plain: Run) -> Mapping[Key, str]:
     return {one.key: f"{one.name} ({one.line})" for one in plain.regions}
 
 
-def _beside_plain(setting: Setting, recording: Recording, names: Mapping[Key, str]) -> tuple[str, ...]:
-    """What to say of a first step whose recomputations are as forward: where that differs from plain's, if it does."""
-    plain, ended_by = record(setting, None)
+def _beside_plain(setting: Setting, recording: Recording, names: Mapping[Key, str], step: int) -> Explanation:
+    """What to say of a step whose recomputations are as forward: where that differs from plain's, if it does.
+
+    Of a step after the first, whose parameters are no longer plain's, only the operators and numbers are compared.
+    """
+    plain, ended_by = record(setting, None, step=step)
     if ended_by:
-        return (NOT_COMPARED,)
+        return Explanation((NOT_COMPARED,))
     found = [
         (difference, key)
         for key, number in {**plain.runs, **recording.runs}
-        if key and not number and (difference := _of_forward(plain, recording, key))
+        if key and not number and (difference := _of_forward(plain, recording, key, calls_alone=step > 1))
     ]
     if not found:
-        return _not_compared(recording, names) or (SAME_AGAIN,)
+        return Explanation((NOT_COMPARED_LATER,) if step > 1 else _not_compared(recording, names) or (SAME_AGAIN,))
     difference, key = min(found, key=lambda one: one[0].second.time if one[0].second else recording.time)
     region = names.get(key) or {**plain.names, **recording.names}[key]
-    return f"{UNLIKE_PLAIN}, in region {region}:", *difference.lines
+    told = OTHER_CALLS if step > 1 else UNLIKE_PLAIN
+    return Explanation((f"{told}, in region {region}:", *difference.lines), KEEP_STATE if step > 1 else "")
 
 
 def _not_compared(recording: Recording, names: Mapping[Key, str]) -> tuple[str, ...]:
@@ -205,14 +216,15 @@ def _due(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:
             yield f"  {due.name} in region {names.get(key, recording.names[key])} at {due.line}"
 
 
-def _of_forward(plain: Recording, seen: Recording, key: Key) -> OperatorDifference | None:
+def _of_forward(plain: Recording, seen: Recording, key: Key, *, calls_alone: bool) -> OperatorDifference | None:
     run = (key, 0)
     both_ended = run in seen.finished or run not in seen.begun  # what never ran lacks what plain's ran
-    return first_difference(plain.runs.get(run, []), seen.runs.get(run, []), BESIDE_PLAIN, both_ended=both_ended)
+    one, other = plain.runs.get(run, []), seen.runs.get(run, [])
+    return first_difference(one, other, BESIDE_PLAIN, both_ended=both_ended, calls_alone=calls_alone)
 
 
 def _of_step(
-    recording: Recording, ended_by: str, names: Mapping[Key, str], keys: Sequence[Key], same: Callable[[], tuple[str, ...]]
+    recording: Recording, ended_by: str, names: Mapping[Key, str], keys: Sequence[Key], same: Callable[[], Explanation]
 ) -> Explanation:
     """Where a recorded step's recomputations differ from forward, or which inputs of regions were changed in place.
 
@@ -224,7 +236,7 @@ def _of_step(
         is_changed = any(True for _ in _changed_inputs(recording, names, keys))
         return Explanation(reasons, CLONE if is_changed else "", ended_by=ended_by)
     if any(number for _, number in recording.runs):
-        return Explanation(same(), ended_by=ended_by)
+        return replace(same(), ended_by=ended_by)
     if any(number for _, number in recording.begun):
         return Explanation((ENDED_AT_ONCE,), ended_by=ended_by)
     return Explanation(() if ended_by else (NOTHING_AGAIN,), ended_by=ended_by)

@@ -57,15 +57,16 @@ def first_difference(
     *,
     both_ended: bool,
     start: int = 0,
+    calls_alone: bool = False,
 ) -> OperatorDifference | None:
     """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none.
 
-    Those before number ``start`` are not looked at.
+    Those before number ``start`` are not looked at. With ``calls_alone``, values of tensors are not compared.
 
     If ``both_ended`` by themselves, the first that ``other`` lacks at its end is one, too: what is stopped has fewer anyway.
     """
     for number, (first, second) in enumerate(zip(one, other, strict=False)):
-        if number < start or (found := _difference(first, second, runs)) is None:
+        if number < start or (found := _difference(first, second, runs, calls_alone=calls_alone)) is None:
             continue
         told, changed = found
         place = f"operator {number}, in module {_module(first, second, runs)}"
@@ -97,13 +98,16 @@ def _alone(number: int, operator: Operator, run: str) -> tuple[str, str]:
     return f"{place}: {operator.name} runs {run} alone", f"  at {operator.line}"
 
 
-def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[str, tuple[int, ...]] | None:
+def _difference(
+    one: Operator, other: Operator, runs: tuple[str, str], *, calls_alone: bool
+) -> tuple[str, tuple[int, ...]] | None:
     """How two operators differ, in words, and of which inputs they read other values."""
     if one.name != other.name:
         return f"{one.name} {runs[0]}, {other.name} {runs[1]}", ()
     if len(one.read) != len(other.read):
         return f"{one.name} reads {len(one.read)} tensor{'s' * (len(one.read) != 1)} {runs[0]}, {len(other.read)} {runs[1]}", ()
-    if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
+    changed = tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b)
+    if changed and not calls_alone:
         names = {i: one.origins[i] or f"its tensor {i}" for i in changed}
         at = changed[0]
         if one.origins[at] != other.origins[at]:
@@ -117,7 +121,7 @@ def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[
     if one.options != other.options:
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
-    if one.made != other.made:
+    if one.made != other.made and not calls_alone:
         own = (OWN_GENERATOR if runs == IN_REGION else ANOTHER_STATE) if one.has_generator else ""
         return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
     return None

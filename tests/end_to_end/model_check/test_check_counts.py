@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections import Counter
@@ -125,6 +126,13 @@ def test_any_accelerator_is_waited_for_before_the_time_is_taken(monkeypatch: pyt
     monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
     assert now(on_mps()) > 0
     assert waited == [torch.device("mps", 0)]
+
+
+def test_the_first_step_warms_up_and_does_not_count_for_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr("reprise.model_check.run.now", lambda _: time if (time := float(next(ticks))) < 1 else time + 100)
+    (result,) = check(built(), impl="nested").results  # every step takes 1, but the first one, which takes 101
+    assert (result.time_ratio, result.time_spread) == (1.0, (1.0, 1.0))
 
 
 def test_an_allocator_that_does_not_count_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,11 @@ from reprise.model_check.explanations.explain import (
     ENDED_AT_ONCE,
     NOT_COMPARED_LATER,
     NOTHING_AGAIN,
+    OTHER_CALLS,
     SAME_AGAIN,
     UNLIKE_PLAIN,
 )
+from reprise.model_check.explanations.operator_difference import KEEP_STATE
 from tests.support.checked_models import built
 
 
@@ -88,6 +90,33 @@ def test_of_a_later_step_it_is_not_concluded_that_forward_is_plains() -> None:
     (result,) = check(build, impl=own(from_the_second_step_on), explain=True, steps=2).results
     assert result.verdict == "diverges"
     assert result.explanation.lines[-1] == NOT_COMPARED_LATER
+
+
+def warming_up(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.runs = vars(self).get("runs", 0) + 1
+    return x.tanh() if self.runs <= 2 else x
+
+
+def doubling_after_two(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.runs = vars(self).get("runs", 0) + 1
+    return x * (1 if self.runs <= 2 else 2)
+
+
+OTHER = [
+    (warming_up, "aten.tanh.default in plain, aten.sin.default with checkpointing"),
+    (doubling_after_two, "aten.mul.Tensor is called with 1 in plain, with 2 with checkpointing"),
+]
+
+
+@pytest.mark.parametrize(("after", "told"), OTHER)
+def test_where_a_number_of_the_regions_own_makes_a_later_step_another_one_is_named(after: Any, told: str) -> None:
+    (result,) = check(built(after), impl="torch-nonreentrant", explain=True, steps=2).results
+    assert result.verdict == "diverges"
+    _, step, unlike, operator, *_ = result.explanation.lines
+    assert step == "in step 2:"
+    assert unlike.startswith(f"{OTHER_CALLS}, in region layers.1 (")
+    assert operator.endswith(told)
+    assert result.explanation.remedy == KEEP_STATE
 
 
 def test_a_function_that_never_ran_is_named() -> None:
