@@ -20,6 +20,7 @@ from conformance.judging import sandbox_worker
 
 PRELOADED = (sandbox_worker.__name__, "conformance.runs.detached_forks")
 BY_SIGNAL = 128 + signal.SIGINT  # the status that a shell reports of a command that an interrupt ended
+_first_came = threading.Event()
 
 
 @contextmanager
@@ -55,13 +56,28 @@ def end_at_second(clean_up: Callable[[], None]) -> Callable[[], None]:
 
     def interrupt(*_: object) -> NoReturn:
         signal.signal(signal.SIGINT, end)
+        _first_came.set()
         raise KeyboardInterrupt
 
     def restore() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        _first_came.clear()
 
     heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not heeds or threading.current_thread() is not threading.main_thread():
         return lambda: None
     signal.signal(signal.SIGINT, interrupt)
     return restore
+
+
+@contextmanager
+def not_lost() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end if the user's came inside, whatever the code inside has made of it.
+
+    Programs may catch it, and Hypothesis may raise an AssertionError in its place.
+    """
+    try:
+        yield
+    finally:
+        if _first_came.is_set():
+            raise KeyboardInterrupt

@@ -202,7 +202,8 @@ def _hold(node: pytest.Item, subject: Subject, law: Law) -> None:
     until = node.config.getoption("--until")
     if until is not None and time.time() >= until:
         pytest.skip("the time is over")
-    row = subject.hold_apart_from_rounding(law)
+    with interrupts.not_lost():
+        row = subject.hold_apart_from_rounding(law)
     node.user_properties.append((PROPERTY, row))
     if is_unexpected(row):
         pytest.fail(_unexpected(row, _expectation(subject, law)), pytrace=False)
