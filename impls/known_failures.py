@@ -96,6 +96,16 @@ SPECIALISED: dict[str, Known] = known(
     "scripted_functions_that_save_in_another_order",
 )
 
+# Whatever makes a graph anew when it recomputes a region in which others are.
+KEPT_INSIDE: dict[str, Known] = known(
+    "diverges",
+    "the recomputation calls the inner checkpoint, and no backward frees the graph that this makes. If its function keeps a "
+    "result of it in a list in its closure, the graph holds the function, and that the graph: the garbage collector does not "
+    "see references inside of it",
+    "seen here, torch 2.13",
+    "results_that_an_inner_function_keeps_are_freed",
+)
+
 # Whatever leaves the function at its last saved tensor.
 LEFT_EARLY: dict[str, Known] = known(
     "diverges",

@@ -337,6 +337,32 @@ def test_outputs_that_their_own_region_reaches_after_backward(case: Case) -> Non
     all_freed(case)
 
 
+def _kept(nested: bool) -> Callable[[Implementation], Any]:
+    """Programs in which a function keeps a result that has a graph."""
+
+    def of(claims: Implementation) -> Any:
+        by = ["list", "module", *(["argument"] if "non-tensor-arguments" in claims.capabilities else [])]
+        return named(reached_outputs.kept, by=st.sampled_from(by), steps=st.integers(1, 3), nested=st.just(nested))
+
+    return of
+
+
+@for_readers(
+    "everyday", "leaked or late memory", "memory leak, auxiliary loss, router loss, MoE, features, self.cache, closure"
+)
+@law(_kept(nested=False), floor=4)
+def test_results_that_a_function_keeps_are_freed(case: Case) -> None:
+    """A result that a function keeps, with its graph, in what belongs to the step is freed with that after backward."""
+    all_freed(case)
+
+
+@for_readers("advanced", "leaked or late memory", "memory leak, auxiliary loss, nested checkpoint, features, closure")
+@law(_kept(nested=True), needs=["nesting"], floor=4)
+def test_results_that_an_inner_function_keeps_are_freed(case: Case) -> None:
+    """The same for the function of a region inside another one: what it keeps is freed after backward."""
+    all_freed(case)
+
+
 _DETACHING = {"steps": st.integers(8, 12), "nested": st.booleans()}
 
 

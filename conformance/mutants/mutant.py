@@ -52,6 +52,7 @@ UNBREAKABLE = {
             "outputs_that_their_own_region_reaches_are_freed",
             "arguments_overwritten_with_the_output_are_freed",
             "what_a_function_detaches_is_freed",
+            "results_that_an_inner_function_keeps_are_freed",
             "gradients_are_no_weights",
             "a_saved_leaf_is_itself",
         ),

@@ -189,6 +189,21 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
     """Run the function again. Returns what it recomputed, with what is left of earlier runs for the same backward."""
     left = find_values(region, task)
     run = extension.begin_recomputation(region, find_wanted(region, task, slot, left))
+    try:
+        values = _recompute(region, run)
+    finally:
+        run.forget_region()
+    if left is not None:
+        left.update(values)
+        left.task = task
+        return left
+    if task != -1:
+        keep_until_the_end(region, task, values)
+    return values
+
+
+def _recompute(region: Any, run: Any) -> Any:
+    """What a run has recomputed. Raises CheckpointError if that is not what forward saved."""
     changed = region.first_changed()
     if changed >= 0:
         refuse(region, f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
@@ -218,12 +233,6 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
                 values = _run(run, region, args, kwargs)
                 restoration.failed = run.failed
     refuse_difference(region, run, values)
-    if left is not None:
-        left.update(values)
-        left.task = task
-        return left
-    if task != -1:
-        keep_until_the_end(region, task, values)
     return values
 
 
@@ -421,3 +430,4 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "closed_over_results", closed_over_results
     yield "find_changed", find_changed
     yield "has_removed_hooks_for_now", has_removed_hooks_for_now
+    yield "unpack_later", nested_region.unpack_later

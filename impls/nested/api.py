@@ -24,6 +24,7 @@ from impls.known_failures import (
     CAPTURED,
     COMPUTED_ANEW,
     COUNTED,
+    KEPT_INSIDE,
     LEFT_EARLY,
     MADE_ANEW,
     RUN_TWICE,
@@ -299,6 +300,7 @@ IMPLEMENTATION = Implementation(
     | WITHIN_BUDGET
     | COMPUTED_ANEW
     | COUNTED
+    | KEPT_INSIDE
     | MADE_ANEW
     | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
 )

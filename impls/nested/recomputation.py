@@ -92,9 +92,10 @@ class Recomputation(HookOwner):
     ``slots`` stand for the tensors that forward saved, as (index, probe, metadata); ``wanted`` has None in place of those that
     are not needed. ``inner_versions`` are those of tensors that regions inside saved, ``inner_places`` where those were passed
     tensors, ``origins`` those of tensors that may have been there before, by index; by -1, -2 and so on for those inside.
-    ``complete`` says whether that is all or forward has not ended yet. ``unpack`` gives the tensor of a slot once this run is
-    over. After ``run``, which returns the recomputed tensors, ``mismatch`` says in what the run was not what forward was, or is
-    None.
+    ``complete`` says whether that is all or forward has not ended yet. ``unpack_later`` gives a saved tensor, by its index,
+    once this run is over. It must not own the region: the recomputed graph owns it, and the region may own what leads there, as
+    a list in the function's closure into which the function puts a result. After ``run``, which returns the recomputed tensors,
+    ``mismatch`` says in what the run was not what forward was, or is None.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Recomputation(HookOwner):
         inner_versions: Sequence[int],
         inner_places: Sequence[Places],
         origins: Mapping[int, Origin],
-        unpack: Callable[[Any], torch.Tensor],
+        unpack_later: Callable[[int], torch.Tensor],
         *,
         complete: bool,
         early_stop: bool,
@@ -114,7 +115,7 @@ class Recomputation(HookOwner):
         self.wanted, self.slots, self.inner_versions, self.origins = wanted, slots, inner_versions, origins
         self.inner_places, self.inner_calls = inner_places, 0
         self.put_off: list[str | None] | None = None  # what stop() was called for while it has to wait
-        self.unpack_slot = unpack
+        self.unpack_later = unpack_later
         self.complete, self.check = complete, check
         self.slot_count = len(wanted)  # a forward on another thread may save more meanwhile
         self.last = len(wanted) - 1
@@ -134,7 +135,7 @@ class Recomputation(HookOwner):
     def pack(self, tensor: torch.Tensor) -> Any:
         index = self.count
         self.count = index + 1
-        slot = None
+        is_wanted = False
         if index < self.slot_count:
             origin = self.origins.get(index)
             if origin is not None and origin.has_moved(tensor):
@@ -146,22 +147,21 @@ class Recomputation(HookOwner):
                     alike = False
                 if not alike:
                     self.compare_metadata(index, tensor, origin)
-            slot = self.wanted[index]
-        if slot is not None:
-            self.values[index] = tensor
+            if is_wanted := self.wanted[index] is not None:
+                self.values[index] = tensor
         if index >= self.stop_index:
             self.stop() if self.late_write < 0 else self.stop_after_operator(index)  # rule 5
-        # Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it
-        # costs nothing, and no tensor is then kept by a node that the tensor keeps.
-        if slot is not None:
-            return slot
+        # Rule 6: packed, so that the recomputed graph can be differentiated. The index will do for what is wanted: it costs
+        # nothing, and no tensor is then kept by a node that the tensor keeps.
+        if is_wanted:
+            return index
         return detach_without_modes(tensor) if tensor.requires_grad else tensor
 
     def unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
             return packed
-        tensor = self.values.get(packed[0])
-        return self.unpack_slot(packed) if tensor is None else tensor
+        tensor = self.values.get(packed)
+        return self.unpack_later(packed) if tensor is None else tensor
 
     def compare_metadata(self, index: int, tensor: torch.Tensor, before: Origin | None = None) -> None:
         """A tensor's metadata are not what they were in forward. At another version, it was changed since forward saved it.
@@ -323,7 +323,8 @@ class Recomputation(HookOwner):
             set_grad_enabled(graded)
             pop_hooks()
             self.user_hooks = None
-            self.values, self.wanted = RecomputedTensors(), ()  # the recomputed graph owns this object, and is not to own them
+            # The recomputed graph owns this object, and is not to own them.
+            self.values, self.wanted, self.slots, self.inner_places, self.origins = RecomputedTensors(), (), (), (), {}
 
 
 _COLLECT = Recomputation._collect.__code__

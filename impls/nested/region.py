@@ -67,6 +67,12 @@ class CheckpointError(RuntimeError):
     """A region cannot be recomputed, or its recomputation is not what forward was."""
 
 
+KEPT_RESULT = (
+    "a backward goes through a result that the function keeps somewhere and that its recomputation has made anew, and the "
+    "region's own graph, by which it could be recomputed, was freed. Pass retain_graph=True to the backward before, or return "
+    "the result from the function"
+)
+
 # Stands in the graph for a tensor that forward saved: its index, the probe of its version, and its metadata then.
 Slot = tuple[int, VersionProbe, TensorMetadata]
 
@@ -297,7 +303,7 @@ class Region(HookOwner):
             self.refuse(f"the function changed {self.changed_name!r} in place, a tensor that it reads and was not passed, so "
                         "forward cannot be repeated. Clone it before changing it")  # fmt: skip
         args, kwargs, tensors, reused, filled = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        run = Recomputation(wanted, self.slots, self.inner_versions, self.inner_places, self.origins, self.unpack,
+        run = Recomputation(wanted, self.slots, self.inner_versions, self.inner_places, self.origins, unpack_later(self),
                             complete=complete, early_stop=self.early_stop, check=self.check,
                             log=self.operator_log is not None)  # fmt: skip
         with ContainersOfRun(reused):
@@ -322,9 +328,16 @@ class Region(HookOwner):
             self.keep_until_the_end(task, values)
         return values
 
+    def is_in_graph(self, index: int) -> bool:
+        """Whether the graph has not cleared a slot yet."""
+        return _slots_in_graph(self.slots)[index] is not None
+
+    def unpack_at(self, index: int) -> torch.Tensor:
+        """The tensor of a slot that is in the graph."""
+        return self.unpack(self.slots[index])
+
     def refuse(self, reason: str, recomputed: OperatorLog | None = None) -> NoReturn:
-        name = getattr(self.function, "__qualname__", None) or type(self.function).__qualname__
-        message = f"checkpointed region {name!r}: {reason}."
+        message = f"checkpointed region {name_of(self.function)!r}: {reason}."
         if self.operator_log is not None:
             message += format_log("Operators in forward", self.operator_log)
             message += format_log("Operators in recomputation", recomputed)
@@ -332,6 +345,23 @@ class Region(HookOwner):
 
 
 run_frames_untraced(Region.unpack.__code__)  # which compiled autograd calls
+
+
+def unpack_later(region: Any) -> Callable[[int], torch.Tensor]:
+    """What gives a saved tensor, by its index, to a graph of a recomputation that is over; it does not own the region."""
+    return partial(_unpack_of, weakref.ref(region), name_of(region.function))
+
+
+def _unpack_of(reference: weakref.ref[Any], name: str, index: int) -> Any:
+    region = reference()
+    if region is None or not region.is_in_graph(index):
+        raise CheckpointError(f"checkpointed region {name!r}: {KEPT_RESULT}.")
+    return region.unpack_at(index)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a region's function is called in messages."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 def stand_in(pass_through: type[modes.PassThrough] | None) -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from impls.implementation import Known, known
-from impls.known_failures import CACHED, CHANGED_AGAIN, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED, UNPACKED
+from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_INSIDE, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED, UNPACKED
 from impls.peers.torch_options import LACKING, OPTIONS
 from impls.policy_limits import KEPT
 
@@ -261,6 +261,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "kept_results_that_may_be_changed_and_are_saved",
     ),
     **CACHED,
+    **KEPT_INSIDE,
     **known(
         "diverges",
         "each tensor that a recomputation saves is detached for it, an operator that a mode around backward sees",

@@ -45,6 +45,42 @@ def reached(checkpoint: Any, note: Any, device: str, *, by: str, ends: str, regi
     note("empty", [])
 
 
+def kept(checkpoint: Any, note: Any, device: str, *, by: str, steps: int, nested: bool) -> None:
+    import gc
+
+    p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, w))
+
+    class Owner(torch.nn.Module):
+        results = ()
+
+        def forward(self, h):
+            self.results = [(h * w).sin()]
+            return self.results[0].exp()
+
+    def function(owner, kept):
+        def listing(h):
+            kept.append((h * w).sin())
+            return kept[-1].exp()
+
+        def assigning(h, box):
+            box.results = [(h * w).sin()]
+            return box.results[0].exp()
+
+        return listing if by == "list" else assigning if by == "argument" else owner.forward
+
+    for step in range(steps):
+        owner, kept = Owner(), []
+        f = function(owner, kept)
+        given = [owner] if by == "argument" else []
+        y = checkpoint(lambda h, *rest, f=f: checkpoint(f, h.cos(), *rest).tanh() if nested else f(h, *rest), p, *given)
+        y.backward(torch.ones_like(y))
+        note(f"gradients {step}", [p.grad, w.grad])
+        del owner, kept, f, given, y
+    gc.collect()
+    note("empty", [])
+
+
 def overwritten(checkpoint: Any, note: Any, device: str, *, through: str, ends: str, nested: bool) -> None:
     import gc
 

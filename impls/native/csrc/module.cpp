@@ -173,6 +173,13 @@ PyObject* keep_values(PyObject* self, PyObject* const* given) {
 
 PyObject* unpack_slot(PyObject* self, PyObject* const* given) { return Region::from(self)->unpack(given[0]); }
 
+PyObject* unpack_at(PyObject* self, PyObject* const* given) {
+  auto* region = Region::from(self);
+  Object slot(new_reference(region->records[slot_index(region, given[0])].slot));
+  TORCH_CHECK_INDEX(slot, "the graph has no such slot any more");
+  return region->unpack(slot.get());
+}
+
 PyObject* put_back(PyObject* self, PyObject* const* given) {
   const auto task = torch::autograd::get_current_graph_task_id();
   Object values = Region::from(self)->find_values(task);
@@ -203,6 +210,7 @@ PyMethodDef region_methods[] = {
     method<has_batched>("has_batched", "Whether one of them is of torch.func.vmap."),
     method<registers_hooks>("registers_hooks", "Whether hooks were registered while forward ran, on arguments or elsewhere."),
     method<unpack_slot>("unpack", "(slot): its tensor."),
+    method<unpack_at>("unpack_at", "(index): the tensor of a slot that is in the graph."),
     method<put_back>("put_back", "(slot, tensor): have the next unpacking give it, while what this returns is kept."),
     method<saved_count>("saved_count", "How many tensors it has saved so far."),
     method<metadata>("metadata", "(index): what a saved tensor looked like."),
@@ -322,6 +330,11 @@ PyObject* run(PyObject* self, PyObject* const* given) { return Recomputation::fr
 
 PyObject* stop(PyObject* self, PyObject* const* given) { return Recomputation::from(self)->stop(given[0]) ? none() : nullptr; }
 
+PyObject* forget_region(PyObject* self, PyObject* const*) {
+  Recomputation::from(self)->forget_region();
+  return none();
+}
+
 PyObject* is_wanted(PyObject* self, PyObject* const* given) {
   const auto& wanted = Recomputation::from(self)->wanted;
   const auto index = static_cast<size_t>(as_integer(given[0]));
@@ -331,6 +344,7 @@ PyObject* is_wanted(PyObject* self, PyObject* const* given) {
 PyMethodDef recomputation_methods[] = {
     method<run>("run", "(function, args, kwargs): the tensors that this saves, in place of forward."),
     method<stop>("stop", "(mismatch or None): end the run."),
+    method<forget_region>("forget_region", "What follows the run is over."),
     method<is_wanted>("is_wanted", "(index): whether it is one of those to recompute."),
     method<is_abandoned>("is_abandoned", "As of a Restoration."),
     method<inherit>("inherit", "As of a Restoration."),
@@ -349,6 +363,7 @@ PyGetSetDef recomputation_getters[] = {{"before", before, set_before, nullptr, n
 int traverse_recomputation(PyObject* self, visitproc visit, void* arg) {
   auto* run = Recomputation::from(self);
   Py_VISIT(run->region);
+  Py_VISIT(run->later);
   Py_VISIT(run->values);
   Py_VISIT(run->comparison);
   for (PyObject* one : {run->operator_log, run->put_off, run->outer, run->outer_holder, run->passed, run->before}) Py_VISIT(one);
@@ -371,7 +386,7 @@ void dealloc_recomputation(PyObject* self) {
   PyObject_GC_UnTrack(self);
   clear_recomputation(self);
   auto* run = Recomputation::from(self);
-  for (PyObject** one : {&run->mismatch, &run->thread, &run->found, &run->modes_after}) Py_CLEAR(*one);
+  for (PyObject** one : {&run->later, &run->mismatch, &run->thread, &run->found, &run->modes_after}) Py_CLEAR(*one);
   Py_CLEAR(run->region);
   std::destroy_at(&run->found_state);
   std::destroy_at(&run->wanted);

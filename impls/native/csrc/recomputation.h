@@ -7,7 +7,8 @@ namespace reprise {
 
 struct Recomputation {
   PyObject_HEAD
-  Region* region;      // owned
+  Region* region;      // owned until the run and what follows it are over: the recomputed graph owns this object
+  PyObject* later;     // gives a saved tensor by its index after that, without owning the region; or null
   PyObject* values;    // RecomputedTensors while the run is under way
   PyObject* mismatch;  // in what the run was not what forward was; or null
   PyObject* comparison;  // what compares and refuses, in Python; or null
@@ -68,7 +69,6 @@ struct Recomputation {
     const auto index = count++;
     Object replaced;
     PyObject* object = given;
-    PyObject* slot = nullptr;
     if (index < static_cast<int64_t>(wanted.size())) {  // it is empty once the run is over
       const bool has_origin = region->records[index].has_origin;
       if (has_origin && (has_moved(index, object) || !fits(index, object))) {
@@ -78,16 +78,15 @@ struct Recomputation {
         call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object);
       }
     }
-    if (index < static_cast<int64_t>(wanted.size())) slot = wanted[index];
-    Object owned(new_reference(slot));
-    if (slot && values) RecomputedTensors::from(values)->set(index, object);
+    const bool is_wanted = index < static_cast<int64_t>(wanted.size()) && wanted[index];
+    if (is_wanted && values) RecomputedTensors::from(values)->set(index, object);
     if (index >= stop_index) {  // rule 5
       if (late_write >= 0) call_method(compare(), REPRISE_NAME("stop_after_operator"), integer(index).get());
       else if (!stop(nullptr)) return nullptr;  // not thrown, which would take as long as all else
     }
-    // Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it costs
+    // Rule 6: packed, so that the recomputed graph can be differentiated. The index will do for what is wanted: it costs
     // nothing, and no tensor is then kept by a node that the tensor keeps.
-    if (owned) return owned.release();
+    if (is_wanted) return integer(index).release();
     const auto& tensor = THPVariable_Unpack(object);
     if (!tensor.requires_grad()) return new_reference(object);
     if (c10::impl::TorchDispatchModeTLS::stack_len() || !THPVariable_CheckExact(object))
@@ -107,11 +106,19 @@ struct Recomputation {
   }
 
   PyObject* unpack(PyObject* packed) {
-    if (Py_TYPE(packed) != &Slot::type) return new_reference(packed);
-    const auto index = Slot::from(packed)->index;
+    if (!PyLong_CheckExact(packed)) return new_reference(packed);
+    const auto index = as_integer(packed);
     if (values && RecomputedTensors::from(values)->has(index))
       return new_reference(RecomputedTensors::from(values)->tensors[index]);
-    return region->unpack(packed);
+    if (!later) later = call(shared.unpack_later, region->self()).release();
+    return call(later, packed).release();
+  }
+
+  // The run and what follows it are over. A recomputed graph that is kept somewhere must not own the region, which may own what
+  // leads there, as a list in the function's closure into which the function puts a result.
+  void forget_region() {
+    if (region && !later && Py_REFCNT(self()) > 1) later = call(shared.unpack_later, region->self()).release();
+    Py_CLEAR(region);
   }
 
   // A tensor was saved in a region inside this one.

@@ -141,6 +141,12 @@ inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
   } catch (...) {
     set_exception();
   }
+  struct Forgetting {
+    Recomputation* run;
+    ~Forgetting() {
+      if (run) with_error_kept([&] { run->forget_region(); });
+    }
+  } forgetting{recomputation};
   if (recomputation) recomputation->leave();
   with_error_kept([&] {
     if (PyDict_Contains(shared.running, key.get()) == 1) PyDict_DelItem(shared.running, key.get());

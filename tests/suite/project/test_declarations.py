@@ -73,6 +73,7 @@ def test_nested_has_no_known_limits_but_these_and_another_with_an_older_torch() 
         "outputs_that_their_own_region_reaches_are_freed",
         "arguments_overwritten_with_the_output_are_freed",
         "what_a_function_detaches_is_freed",
+        "results_that_an_inner_function_keeps_are_freed",
         "gradients_are_no_weights",
         "a_saved_leaf_is_itself",
         "higher_order_operators_write_once",

@@ -229,3 +229,20 @@ def test_the_interpreter_ends_with_graphs_alive() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_recomputed_tensor_that_is_kept_can_be_differentiated_while_its_regions_graph_is_there() -> None:
+    kept: list[torch.Tensor] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x.sin().exp())
+        return kept[-1].cos()
+
+    x = _leaf()
+    y = checkpoint(function, x).sum()
+    y.backward(retain_graph=True)
+    (gradient,) = torch.autograd.grad(kept[1].sum(), x)
+    assert gradient.equal(x.detach().cos() * x.detach().sin().exp())
+    del y, kept[0]
+    with pytest.raises(CheckpointError, match="retain_graph=True"):
+        torch.autograd.grad(kept.pop().sum(), x)

@@ -88,12 +88,16 @@ def _leaking() -> tuple[Callable[[torch.Tensor], torch.Tensor], list[torch.Tenso
     return function, leaked
 
 
-def test_a_recomputed_tensor_that_leaks_can_be_differentiated() -> None:
+def test_a_recomputed_tensor_that_leaks_can_be_differentiated_while_its_regions_graph_is_there() -> None:
     function, leaked = _leaking()
     x = _leaf()
-    checkpoint(function, x).sum().backward()
+    y = checkpoint(function, x).sum()
+    y.backward(retain_graph=True)
     (gradient,) = torch.autograd.grad(leaked[1].sum(), x)
     assert gradient.equal(x.detach().cos() * x.detach().sin().exp())
+    del y, leaked[0]
+    with pytest.raises(CheckpointError, match="retain_graph=True"):
+        torch.autograd.grad(leaked.pop().sum(), x)
 
 
 def test_a_recomputed_tensor_that_leaks_keeps_no_other() -> None:

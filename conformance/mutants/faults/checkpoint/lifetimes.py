@@ -127,9 +127,15 @@ def recomputed_graph_owns_its_tensors(copy: Copy) -> None:
     """The graph that a recomputation makes holds the tensors themselves that it saves."""
 
     def pack(packed: Any, _: Any, tensor: torch.Tensor) -> Any:
-        return tensor if isinstance(packed, tuple) else packed
+        return tensor if isinstance(packed, int) else packed
 
     copy.change_result("nested.recomputation", "Recomputation.pack", pack)
+
+
+@mutant("nested.region", "lifetimes", "results_that_a_function_keeps_are_freed")
+def lets_the_recomputed_graph_own_the_region(copy: Copy) -> None:
+    """The graph that a recomputation makes owns the region."""
+    copy.change_result("nested.region", "unpack_later", lambda _, region: region.unpack_at)
 
 
 @mutant("nested.region", "lifetimes", "partial_backward_passes_over_one_graph")
@@ -307,7 +313,7 @@ def keeps_the_inputs_it_restored(copy: Copy) -> None:
     """A region keeps the arguments with which its function has run again."""
 
     def run(self: Any, function: Any, *_: Any) -> None:
-        self.unpack_slot.__self__.restored = function
+        self.unpack_later.args[0]().restored = function
 
     copy.call_before("nested.recomputation", "Recomputation.run", run)
 
