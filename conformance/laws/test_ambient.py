@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.judging.refusals import INFERENCE
+from conformance.judging.refusals import INFERENCE, REQUIRES_GRAD
 from conformance.judging.verdicts import Diverges, Measured, difference
 from conformance.programs.notes import Note, Role, read
 from conformance.programs.program import Named
@@ -159,6 +159,26 @@ _HOOKED = {"of_all": st.booleans(), "saves_later": st.booleans(), "nested": st.b
 @law(named(modules.always_called, **_HOOKED), floor=4)
 def test_module_hooks_that_are_always_called(case: Case) -> None:
     """A forward hook with always_call=True is called each time that its module is, also if a recomputation ends in there."""
+    case.equals_plain()
+
+
+@for_readers(
+    "advanced", "wrong gradient", "always_call, set_default_dtype, PGD, adversarial, relaxation, autograd.grad, early stop"
+)
+@law(
+    named(
+        modules.relaxed,
+        by=st.sampled_from(["a hook", "a mode"]),
+        change=st.sampled_from([".data", "no_grad"]),
+        steps=st.integers(1, 3),
+        nested=st.booleans(),
+    ),
+    needs=["higher-order"],
+    floor=4,
+    about=REQUIRES_GRAD,
+)
+def test_what_a_function_changes_where_it_runs_on(case: Case) -> None:
+    """What a function changes in place after it was saved is as in forward, also where a recomputation does not stop early."""
     case.equals_plain()
 
 

@@ -33,7 +33,7 @@ from impls.state.threads import current_thread
 from impls.tensors.closures import closed_over_results, find_changed
 from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.packed import Packed
-from impls.tensors.versions import TensorMetadata, any_tensor_metadata, describe, detach_without_modes
+from impls.tensors.versions import TensorMetadata, any_tensor_metadata, copy_with_version, describe, detach_without_modes
 from impls.torch_private import (
     code_of_hooked_call,
     current_graph_exec_group,
@@ -383,8 +383,8 @@ def refuse_changed(region: Any, index: int, now: int, recomputed: bool) -> NoRet
     """Refuse a saved tensor that is at another version than it was."""
     metadata = metadata_of(region, index)
     if recomputed:
-        refuse(region, f"saved tensor {index} ({describe(metadata)}) was changed in place during recomputation, "
-                       "unlike in forward")  # fmt: skip
+        told = nested_region.changed_again(early_stop=region.early_stop)
+        refuse(region, f"saved tensor {index} ({describe(metadata)}) {told}")
     refuse(region, f"saved tensor {index} ({describe(metadata)}) was changed in place after it was saved: it is at "
                    f"version {now}, expected version {metadata[3]}. Clone it before changing it")  # fmt: skip
 
@@ -431,3 +431,4 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "find_changed", find_changed
     yield "has_removed_hooks_for_now", has_removed_hooks_for_now
     yield "unpack_later", nested_region.unpack_later
+    yield "copy_with_version", copy_with_version

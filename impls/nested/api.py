@@ -22,16 +22,14 @@ from impls.implementation import CAPABILITIES, Implementation
 from impls.known_failures import (
     CACHED,
     CAPTURED,
-    COMPUTED_ANEW,
-    COUNTED,
     KEPT_INSIDE,
     LEFT_EARLY,
-    MADE_ANEW,
     RUN_TWICE,
     SPECIALISED,
     UNPACKED,
     WITHIN_BUDGET,
 )
+from impls.nested.limits import COMPUTED_ANEW, COUNTED, MADE_ANEW
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT
 from impls.nested.region import CheckpointError as CheckpointError

@@ -18,7 +18,14 @@ from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.restoration import Restoration
 from impls.tensors.attributes import alias_with_own_version
 from impls.tensors.origins import Origin, has_equal_values
-from impls.tensors.versions import TensorMetadata, any_tensor_metadata, describe, detach_without_modes, tensor_metadata
+from impls.tensors.versions import (
+    TensorMetadata,
+    any_tensor_metadata,
+    copy_with_version,
+    describe,
+    detach_without_modes,
+    tensor_metadata,
+)
 from impls.torch_private import (
     TorchDispatchMode,
     dispatch_mode_count,
@@ -270,6 +277,8 @@ class Recomputation(HookOwner):
             self.runs_on = self.runs_on or is_inside_hooks_always_called(sys._getframe(1), _COLLECT)
             if not self.runs_on:
                 raise StopRecomputation
+            for index, tensor in self.values.items():  # which what is left of the function may change in place
+                self.values[index] = copy_with_version(tensor)
 
     def stop_after_operator(self, index: int) -> None:
         """All that is needed is there: end the run, but not before the operator under way has written what it saved."""

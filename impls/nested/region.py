@@ -219,8 +219,7 @@ class Region(HookOwner):
         if tensor is None:
             tensor = self.recompute_locked(task, slot)
         if tensor._version != version:
-            self.refuse(f"saved tensor {index} ({describe(metadata)}) was changed in place during recomputation, "
-                        "unlike in forward")  # fmt: skip
+            self.refuse(f"saved tensor {index} ({describe(metadata)}) {changed_again(early_stop=self.early_stop)}")
         return tensor
 
     def put_back(self, slot: Slot, tensor: torch.Tensor) -> RecomputedTensors:
@@ -345,6 +344,16 @@ class Region(HookOwner):
 
 
 run_frames_untraced(Region.unpack.__code__)  # which compiled autograd calls
+
+
+def changed_again(*, early_stop: bool) -> str:
+    """What to say of a tensor that the recomputation has changed in place after it was saved there."""
+    if early_stop:
+        return "was changed in place during recomputation, unlike in forward"
+    return (
+        "was changed in place by the recomputation after it was saved there: with early_stop=False the function runs to its "
+        "end before backward gets what it saves. Clone it before changing it, or leave early_stop on"
+    )
 
 
 def unpack_later(region: Any) -> Callable[[int], torch.Tensor]:

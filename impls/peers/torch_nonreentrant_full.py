@@ -30,6 +30,12 @@ IMPLEMENTATION = Implementation(
     | EXPORTED_BY_DYNAMO
     | known("diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need")
     | known(
+        "diverges",
+        "a recomputation runs to its end, so that backward gets what it saved as the rest of the function has changed it",
+        "seen here, torch 2.13",
+        "what_a_function_changes_where_it_runs_on",
+    )
+    | known(
         "agrees",
         "what a recomputation makes at its end takes no more than the gradient that is made next",
         "seen here",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, dispatch_modes, make_subclass
+from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, dispatch_modes, make_subclass, set_version_counters
 
 _EMPTY = torch.empty(0)
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -86,6 +86,14 @@ def _detach_unseen(tensor: torch.Tensor) -> torch.Tensor:
         return make_subclass(torch.Tensor, tensor)  # detaches with all modes set aside
     with disable_dispatch_modes():
         return tensor.detach()
+
+
+def copy_with_version(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the values, at the tensor's version, of which no dispatch mode of the user gets to see anything."""
+    with disable_dispatch_modes(), torch.no_grad():
+        copy = tensor.detach().clone()
+    set_version_counters((copy,), (tensor._version,))
+    return copy
 
 
 def version_probe(tensor: torch.Tensor) -> VersionProbe:

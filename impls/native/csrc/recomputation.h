@@ -144,7 +144,15 @@ struct Recomputation {
     runs_on = !(ProcessWide::current() == region->mode_state.process_wide) ||
         (region->registers_hooks() && call(shared.has_removed_hooks_for_now).get() == Py_True) || is_inside_hooks_always_called();
     if (!runs_on) PyErr_SetNone(shared.StopRecomputation);
+    else keep_copies();
     return runs_on;
+  }
+
+  // Of what has been recomputed, which what is left of the function may change in place.
+  void keep_copies() {
+    auto* kept = values ? RecomputedTensors::from(values) : nullptr;
+    for (size_t index = 0; kept && index < kept->tensors.size(); ++index)
+      if (kept->has(index)) kept->set(index, call(shared.copy_with_version, kept->tensors[index]).get());
   }
 
   bool is_inside_hooks_always_called() {

@@ -101,3 +101,39 @@ def always_called(checkpoint: Any, note: Any, device: str, *, of_all: bool, save
         note(f"entered and not left {step}", len(entered))
     for handle in (enter, leave):
         handle.remove()
+
+
+def relaxed(checkpoint: Any, note: Any, device: str, *, by: str, change: str, steps: int, nested: bool) -> None:
+    """A function finds a perturbation by gradients of its own, which it changes in place, and is not left early."""
+    layer = torch.nn.Linear(2, 2).to(device)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p, *layer.parameters()))
+
+    class Relaxed(torch.nn.Module):
+        def forward(self, h):
+            d = torch.full_like(h, 0.5).requires_grad_()
+            for _ in range(steps):
+                (g,) = torch.autograd.grad(layer(h.detach() + d * d).tanh().sum(), d)
+                if change == ".data":
+                    d.data.add_(g)
+                else:
+                    with torch.no_grad():
+                        d.add_(g)
+            return layer(h + d.detach()).sin()
+
+    m = Relaxed()
+
+    def with_mode(h):
+        torch.set_default_dtype(torch.float64)
+        try:
+            return m(h)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    f = m if by == "a hook" else with_mode
+    if by == "a hook":
+        m.register_forward_hook(lambda *_: None, always_call=True)
+    y = checkpoint((lambda h: checkpoint(f, h.cos())) if nested else f, p)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, *(q.grad for q in layer.parameters())])

@@ -112,6 +112,12 @@ def stops_where_the_function_has_set_a_mode(copy: Copy) -> None:
     copy.set_before("nested.recomputation", "Recomputation.stop", modes=lambda _: None)
 
 
+@mutant("nested.recomputation", "ambient", "what_a_function_changes_where_it_runs_on")
+def hands_over_what_the_rest_of_the_function_changes(copy: Copy) -> None:
+    """Where a recomputation is not stopped early, backward gets saved tensors as the rest of the function leaves them."""
+    copy.replace("nested.recomputation", "copy_with_version", lambda tensor: tensor)
+
+
 @mutant("nested.recomputation", "ambient", "module_hooks_that_are_always_called")
 def stops_before_hooks_that_are_always_called(copy: Copy) -> None:
     """A recomputation ends inside of a module although torch does not call the hooks that undo others then."""
