@@ -127,7 +127,7 @@ def _due(case: Case) -> Due:
     _there(SAVED, [*CORE, "views", "saved-twice", "custom-function", "retain", "partial"], st.just(False)), effort=0.5, floor=2
 )
 def test_each_tensor_is_moved_once(case: Case) -> None:
-    """A tensor is copied to the CPU once, however often it is saved, and at most once back for each time that it is read."""
+    """A result is copied to the CPU once, however often it is saved, a leaf once a save, and back at most once a reading."""
     due, moved = _due(case), Moved()
     case.run(moved)
     out, back = moved.count("cpu"), moved.count("second")
@@ -148,12 +148,21 @@ BETWEEN = st.sampled_from(["nothing", "change", "drop"])
 @for_readers("advanced", "more work than needed", "save_on_cpu, bandwidth, transfers")
 @graph_law(named(saving_on_cpu.again, saves=st.integers(1, 4), between=BETWEEN, passes=st.integers(1, 2)))
 def test_what_is_saved_again_is_moved_again_only_if_it_must_be(case: Case) -> None:
-    """A tensor that is saved again is copied again if it was changed since, or if nothing needs the first copy any more."""
+    """A result that is saved again is copied again if it was changed since, or if nothing needs the first copy any more."""
     chosen = dict(cast(Named, case.program).arguments)
     copied_to_the_cpu(case, 1 if chosen["between"] == "nothing" else chosen["saves"])
 
 
-PARTS = st.sampled_from(["rows", "columns", "row and column"])
+@for_readers("everyday", "wrong gradient", "save_on_cpu, BatchNorm, .data, EMA, running statistics, manual SGD")
+@graph_law(
+    named(saving_on_cpu.changed_unseen, what=st.sampled_from(["statistics", "a weight", "a swap"]), pinned=BOTH), floor=3
+)
+def test_what_changes_between_two_saves_where_no_version_tells(case: Case) -> None:
+    """A weight or a statistic that changes between two saves, where no version tells, is saved as it is at each of them."""
+    case.equals_plain()
+
+
+PARTS = st.sampled_from(["rows", "columns", "row and column", "rows of a subclass"])
 
 
 @for_readers("advanced", "wrong gradient", "save_on_cpu, chunk, split, view")

@@ -51,7 +51,7 @@ class _MovedTensor:
 
 
 class _MoveHooks:
-    """The two hooks. A tensor that is saved again unchanged is found by its object and version, and not copied again."""
+    """The two hooks. A result that is saved again unchanged is found by its object and version, and not copied again."""
 
     def __init__(self, target: torch.device, pin: bool, pin_type: str | None, min_bytes: int) -> None:
         self.target, self.pin, self.pin_type, self.min_bytes = target, pin, pin_type, min_bytes
@@ -64,13 +64,15 @@ class _MoveHooks:
         shape = strided_layout(tensor)
         if size_in_bytes(tensor, shape) < self.min_bytes:
             return tensor
-        # Equal versions mean equal values for one counter alone, and views of one base are sure to have the same one.
+        pin = self.pin and self.pin_type in (None, tensor.device.type)
         root = _root(tensor)
-        place = (id(tensor),) if shape is None else (tensor.untyped_storage()._cdata, tensor.storage_offset(), shape)
+        if _may_change_unseen(root) or _has_no_place(tensor, root, shape):
+            return _MovedTensor(tensor, shape, self.target, pin)
+        # Equal versions mean equal values for one counter alone, and views of one base are sure to have the same one.
+        place = () if shape is None else (tensor.untyped_storage()._cdata, tensor.storage_offset(), shape)
         key = (id(root), tensor._version, *place)
         moved = self.copies.get(key)
         if moved is None or moved.root() is not root:
-            pin = self.pin and self.pin_type in (None, tensor.device.type)
             moved = self.copies[key] = _MovedTensor(tensor, shape, self.target, pin)
         return moved
 
@@ -87,6 +89,19 @@ def _root(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if base is None else base
 
 
+def _may_change_unseen(root: torch.Tensor) -> bool:
+    """Whether it is a weight, a statistic or another leaf.
+
+    No version tells that ``.data``, a batch norm or a fused optimizer has changed one between two saves.
+    """
+    return root.is_leaf
+
+
+def _has_no_place(tensor: torch.Tensor, root: torch.Tensor, shape: StridedLayout | None) -> bool:
+    """Whether it is a view that cannot be told from another one of the same tensor, as of a tensor subclass."""
+    return shape is None and root is not tensor
+
+
 def _with_index(device: torch.device) -> torch.device:
     """The device as its tensors name it: ``cuda`` is the current one, and the CPU has no index."""
     if device.type == "cpu":
@@ -97,9 +112,11 @@ def _with_index(device: torch.device) -> torch.device:
 class saved_on(saved_tensors_hooks):  # noqa: N801 (named like its siblings)
     """While the context is open, tensors that autograd saves on this thread live on ``device`` until backward unpacks them.
 
-    They come back on the device they were on, bit for bit, with their strides, layout, conjugation and class. A tensor
-    that is saved several times at one version is copied once as long as a graph needs the copy; every unpack makes a new
-    tensor, which is autograd's. Expanded dimensions are not copied, nor, of strided tensors, what lies between elements.
+    They come back on the device they were on, bit for bit, with their strides, layout, conjugation and class. A result
+    that is saved several times at one version is copied once as long as a graph needs the copy. A leaf, such as a weight or a
+    statistic, is copied each time, since it may be changed where no version tells, and so is a view of a tensor subclass. Every
+    unpack makes a new tensor, which is autograd's. Expanded dimensions are not copied, nor, of strided tensors, what lies
+    between elements.
 
     Args:
         device: where saved tensors live, a ``torch.device`` or what names one.
@@ -111,8 +128,8 @@ class saved_on(saved_tensors_hooks):  # noqa: N801 (named like its siblings)
 
     A tensor that stays is checked as in plain autograd: RuntimeError at unpack if it was changed in place since. A tensor
     that was moved may be changed. Raises TypeError or ValueError for arguments that are not as described.
-    Source: ``torch.autograd.graph.save_on_cpu``. Not seen, as in plain autograd: changes through ``.data``, numpy and
-    kernels that do not tell the version counter, also between two saves of one tensor. Tensors on ``meta`` stay there.
+    Source: ``torch.autograd.graph.save_on_cpu``. Not seen are changes that no version tells, as through ``.data`` or numpy: of
+    a tensor that stays, as in plain autograd, and of a result between two saves. Tensors on ``meta`` stay there.
     """
 
     def __init__(self, device: torch.device | str | int, *, pin_memory: bool = False, min_bytes: int = 0) -> None:

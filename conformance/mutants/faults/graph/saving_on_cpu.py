@@ -113,6 +113,18 @@ def keeps_the_graph_of_a_result_on_the_cpu(copy: Copy) -> None:
     copy.replace("graph.hooks", "_without_graph", lambda value, *_: value)
 
 
+@mutant("graph.save_on_device", "saving_on_cpu", "what_changes_between_two_saves_where_no_version_tells")
+def shares_copies_of_leaves(copy: Copy) -> None:
+    """A leaf that is saved again at the same version is taken for unchanged."""
+    copy.replace("graph.save_on_device", "_may_change_unseen", lambda _: False)
+
+
+@mutant("graph.save_on_device", "saving_on_cpu", "parts_of_one_tensor_are_told_apart")
+def takes_parts_of_a_subclass_for_one_another(copy: Copy) -> None:
+    """Views of a tensor subclass are known by their base alone."""
+    copy.replace("graph.save_on_device", "_has_no_place", lambda *_: False)
+
+
 @mutant("graph.save_on_device", "saving_on_cpu", "each_tensor_is_moved_once")
 def copies_at_every_save(copy: Copy) -> None:
     """A tensor that is saved twice is copied twice."""

@@ -22,7 +22,8 @@ class Due(Meter):
     """What hooks around the whole program are given up to the note "forward": the tensors that autograd saves.
 
     ``tensors`` has one entry for each tensor of its own that is not on the CPU, with the bytes that it takes: two saves
-    of one tensor are one entry, and so are two of equal views. ``unpacked`` counts those that a backward reads.
+    of one result are one entry, and so are two of equal views. Each save of a leaf is one, which may have been changed since
+    the last one where no version tells. ``unpacked`` counts those that a backward reads.
     """
 
     def __init__(self) -> None:
@@ -37,8 +38,10 @@ class Due(Meter):
         if counted:
             self.kept.append(tensor.detach())  # an address that stays taken names one storage
             storage = tensor.untyped_storage()._cdata
+            is_leaf = (tensor._base if tensor._is_view() else tensor).is_leaf
             key = (storage, tensor._version, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype)
-            self.tensors[(*key, tensor.is_conj(), tensor.is_neg())] = tensor.numel() * tensor.element_size()
+            number = len(self.kept) if is_leaf else 0
+            self.tensors[(*key, tensor.is_conj(), tensor.is_neg(), number)] = tensor.numel() * tensor.element_size()
         return tensor.detach(), counted
 
     def unpack(self, packed: tuple[torch.Tensor, bool]) -> torch.Tensor:

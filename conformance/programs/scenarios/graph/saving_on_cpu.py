@@ -121,12 +121,47 @@ def parts(graph: Any, note: Any, device: str, *, kind: str, pinned: bool) -> Non
     device = second(device)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    a, b = (p[0], p[1]) if kind == "rows" else (p[:, 0], p[:, 1]) if kind == "columns" else (p[0], p[:, 0])
+    class Sub(torch.Tensor):
+        pass
+
+    x = (p * 1).as_subclass(Sub) if kind == "rows of a subclass" else p * 1
+    columns = kind == "columns", kind not in ("rows", "rows of a subclass")
     options = {"pin_memory": True, "device_type": device} if pinned else {}
     with pinnable(device) if pinned else nullcontext(), graph.save_on_cpu(**options):
-        y = a.sin() + b.cos()
+        # The first part is gone when the second one is made, maybe in its place.
+        y = (x[:, 0] if columns[0] else x[0]).sin() + (x[:, 1] if columns[0] else x[:, 0] if columns[1] else x[1]).cos()
+    y = y.as_subclass(torch.Tensor)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def changed_unseen(graph: Any, note: Any, device: str, *, what: str, pinned: bool) -> None:
+    """Saves a weight or statistics twice, and changes them in between where no version tells."""
+    from contextlib import nullcontext
+
+    from conformance.programs.scenarios.graph.pinning import pinnable
+    from conformance.simulated_device.device import second
+
+    device = second(device)
+    layer, norm = torch.nn.Linear(2, 2).to(device), torch.nn.BatchNorm1d(2).to(device)
+    p = torch.randn(4, 2, device=device, requires_grad=True)
+    note("leaves", (p, *layer.parameters(), *norm.parameters()))
+    options = {"pin_memory": True, "device_type": device} if pinned else {}
+    norm.eval()
+    with pinnable(device) if pinned else nullcontext(), graph.save_on_cpu(**options):
+        earlier = norm(p).sin() if what == "statistics" else layer(p).sin()
+        if what == "statistics":
+            norm.train()
+            norm(p.detach())
+            norm.eval()
+        elif what == "a weight":
+            layer.weight.data.add_(1)
+        else:
+            layer.weight.data.copy_(torch.ones_like(layer.weight))
+        y = norm(p).sin() if what == "statistics" else layer(p).sin()
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [one.grad for one in (p, *layer.parameters(), *norm.parameters())])
+    note("earlier", earlier)
 
 
 def again(graph: Any, note: Any, device: str, *, saves: int, between: str, passes: int) -> None:
