@@ -72,7 +72,7 @@ def check(
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise InvalidArgument(f"steps is {steps!r}; it must be a whole number, 1 or more")
     if not callable(build):
-        raise InvalidArgument(f"build is {build!r}, which cannot be called; {ACCEPTED}")
+        raise InvalidArgument(f"build is {build!r}, which cannot be called; pass a function. Of what it returns, {ACCEPTED}")
     chosen = [impl] if isinstance(impl, str | Implementation) or not isinstance(impl, Iterable) else list(impl)
     with _arguments(), warnings.catch_warnings():  # scipy's modules set filters as they are imported
         found = [one if isinstance(one, Implementation) else _found(one) for one in chosen]

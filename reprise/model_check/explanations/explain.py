@@ -18,6 +18,7 @@ from reprise.model_check.explanations.operator_difference import (
     OF_PLAIN,
     OperatorDifference,
     first_difference,
+    in_module,
 )
 from reprise.model_check.explanations.reach import first_that_reaches
 from reprise.model_check.explanations.recording import Operator, Recording, Write, record
@@ -36,8 +37,8 @@ ENDED_AT_ONCE = (
 NOTHING_AGAIN = "no region's function ran again: no gradient passed through them, or the implementation recomputes nothing"
 SAME_AS_FORWARD = "every operator that the recomputations ran reads and gives the same values as in forward"
 ENDED_IN = (
-    "; operators at which recomputations were ended, and later ones, are not compared. An implementation that ends none early, "
-    "such as torch-nonreentrant-full, shows whether they differ:"
+    "; not compared are the operators at which recomputations were ended, and later ones. An implementation that ends none "
+    "early, such as torch-nonreentrant-full, shows whether they differ. Ended were they at"
 )
 SAME_ONCE = (
     "every operator that the recomputations of one more step ran reads and gives the same values as in forward; steps are "
@@ -49,10 +50,11 @@ SAME_AGAIN = (
     "happens, in what the implementation returns or passes on as gradients, or in what it leaves changed in the process"
 )
 CLONE = "Change a clone of it, or pass a clone to the region."
+CHANGE_LATER = "Change it after backward and outside of regions, or let the region read a clone."
 NOT_COMPARED = f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared"
 NOT_COMPARED_LATER = (
-    f"{NOT_COMPARED}. They are not if regions change a number or a flag of Python's that they read: recomputations of earlier "
-    "steps have changed it, too"
+    f"{SAME_AS_FORWARD}, and forward calls the operators that plain calls, with the same numbers. Values are not compared with "
+    "plain's after the first step, as parameters are no longer the same"
 )
 UNLIKE_PLAIN = f"{SAME_AS_FORWARD}, but forward differs from plain's"
 OTHER_CALLS = f"{SAME_AS_FORWARD}, but forward calls other operators than plain's, or with other numbers"
@@ -91,7 +93,7 @@ def explain_divergence(
     every, names = [one.key for one in plain.first.regions], _names(plain.first)
     found, reason = every, ""
     if is_again := shows(every):
-        found, is_smallest = shrink(every, shows)
+        found, is_smallest = _smallest(every, shows)
         reason = "" if is_smallest else f", since no more than {TRIES} runs are made"
         is_certain = is_certain and (not is_smallest or _is_confirmed(found, shows))
         reason = reason if is_certain else ", since the fault comes and goes"
@@ -99,18 +101,30 @@ def explain_divergence(
     else:
         told = f"{GONE}, with all {len(every)} regions"
     begins_at_once = compared is not None and not compared.of_first_step.agrees
+    can_compare = is_again and is_certain and plain.spread.agrees
     for step in range(1, min(setting.steps, STEPS_RECORDED) + 1):
         recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
-        if begins_at_once or ended_by or _differing(recording):
+        is_last = begins_at_once or bool(ended_by) or step == min(setting.steps, STEPS_RECORDED)
+        beside = _beside_plain(setting, recording, names, step) if can_compare and not _differing(recording) else NOTHING
+        if is_last or _differing(recording) or beside.remedy:
             break
-    is_seen = begins_at_once or ended_by or setting.steps <= STEPS_RECORDED
-    is_same = is_seen and is_again and is_certain and plain.spread.agrees
-
-    def same() -> Explanation:
-        return _beside_plain(setting, recording, names, step) if is_same else Explanation((SAME_ONCE,))
-
+    is_seen = begins_at_once or ended_by or beside.remedy or setting.steps <= STEPS_RECORDED
+    same = beside if beside and is_seen else Explanation((SAME_ONCE,))
     explained = _of_step(recording, ended_by, names, found, same)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
+
+
+def _smallest(every: list[Key], shows: Callable[[list[Key]], bool]) -> tuple[list[Key], bool]:
+    """As ``shrink``; and if one of the regions that are left shows it alone, that one: sets between may go wrong otherwise."""
+    tried = {frozenset[Key]()}
+
+    def noted(some: list[Key]) -> bool:
+        tried.add(frozenset(some))
+        return shows(some)
+
+    found, is_smallest = shrink(every, noted)
+    alone = [[key] for key in found if is_smallest and len(found) > 1 and frozenset([key]) not in tried]
+    return next((one for one in alone if shows(one)), found), is_smallest
 
 
 def _told_set(count: int, reason: str) -> str:
@@ -140,7 +154,7 @@ def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: PlainRuns
     recording, ended_by = record(setting, checkpoint, frozenset(keys))
     is_told = plain.spread.agrees or plain.spread.is_rounding  # as in ``explain_unlike_forward``
     unlike = NOTHING if is_told else _first_again(recording, names, [*_reaching(recording)])
-    return unlike, _of_step(recording, ended_by, names, keys, lambda: Explanation((SAME_ONCE,)))
+    return unlike, _of_step(recording, ended_by, names, keys, Explanation((SAME_ONCE,)))
 
 
 def explain_unlike_forward(
@@ -224,19 +238,20 @@ def _of_forward(plain: Recording, seen: Recording, key: Key, *, calls_alone: boo
 
 
 def _of_step(
-    recording: Recording, ended_by: str, names: Mapping[Key, str], keys: Sequence[Key], same: Callable[[], Explanation]
+    recording: Recording, ended_by: str, names: Mapping[Key, str], keys: Sequence[Key], same: Explanation
 ) -> Explanation:
     """Where a recorded step's recomputations differ from forward, or which inputs of regions were changed in place.
 
-    ``same`` returns what to say if neither is seen.
+    ``same`` is what to say if neither is seen.
     """
     if found := _differing(recording):
         return replace(_first_again(recording, names, found), ended_by=ended_by)
     if ended_by and (reasons := (*_ended_early(recording, names), *_changed_inputs(recording, names, keys))):
         is_changed = any(True for _ in _changed_inputs(recording, names, keys))
-        return Explanation(reasons, CLONE if is_changed else "", ended_by=ended_by)
+        remedy = CLONE if is_changed else KEEP_STATE if _went_on(recording) else ""
+        return Explanation(reasons, remedy, ended_by=ended_by)
     if any(number for _, number in recording.runs):
-        return replace(same(), ended_by=ended_by)
+        return replace(same, ended_by=ended_by)
     if any(number for _, number in recording.begun):
         return Explanation((ENDED_AT_ONCE,), ended_by=ended_by)
     return Explanation(() if ended_by else (NOTHING_AGAIN,), ended_by=ended_by)
@@ -257,7 +272,8 @@ def _first_again(recording: Recording, names: Mapping[Key, str], found: Sequence
         return NOTHING
     difference, key, number = min(found, key=lambda one: _time_of(recording, *one))
     region = f"region {names.get(key, recording.names[key])}, recomputation {number}:"
-    return Explanation((region, *difference.lines, *_writers(recording, difference)), difference.remedy)
+    writers = (*_writers(recording, difference),)
+    return Explanation((region, *difference.lines, *writers), difference.remedy or (CHANGE_LATER if writers else ""))
 
 
 def _difference_again(recording: Recording, key: Key, number: int) -> OperatorDifference | None:
@@ -278,13 +294,21 @@ def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str
         return
     key, number = ended.run
     forward, again = recording.runs.get((key, 0), []), recording.runs.get(ended.run, [])
-    if len(again) < len(forward):
+    yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
+    if not _went_on(recording):
         due = forward[len(again)]
-        yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
-        place = f"operator {len(again)}, in module {due.module or 'unknown'}"
+        place = f"operator {len(again)}{in_module(due.module)}"
         yield f"{place}: {due.name} in forward, where the recomputation was ended"
         yield f"  in forward at {due.line}"
-        yield f"  again at {ended.line}"
+    else:
+        yield f"operator {len(again)}: none in forward, which is over, where the recomputation went on and was ended"
+    yield f"  again at {ended.line}"
+
+
+def _went_on(recording: Recording) -> bool:
+    """Whether the run that was ended had run all of forward's operators."""
+    ended = recording.ended
+    return ended is not None and len(recording.runs.get(ended.run, [])) >= len(recording.runs.get((ended.run[0], 0), []))
 
 
 def _writers(recording: Recording, difference: OperatorDifference) -> Iterator[str]:

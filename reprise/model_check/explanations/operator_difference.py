@@ -23,9 +23,13 @@ BE_DETERMINISTIC = (
     "the operator, call it outside of the region and pass its result in."
 )
 KEEP_STATE = (
-    "If a number or a flag of Python's that the region reads was changed, by the region or in between, change it outside of "
-    "regions and after backward, or pass it to the region as an argument."
+    "If a number, a flag, a cache or another state that the region reads was changed, by the region or in between, change it "
+    "outside of regions and after backward, or pass it to the region as an argument."
 )
+UNWRITTEN = ": it reads memory that no operator has written, as of torch.empty"
+FILL = "Fill it before it is read, as with torch.zeros in place of torch.empty."
+RESTORE = "Let random numbers be restored: leave out preserve_rng_state=False, or use an implementation that restores them."
+PASS_IN = "Make it outside of the region, and pass it in."
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
 BESIDE_PLAIN = "in plain", "with checkpointing"
@@ -69,7 +73,7 @@ def first_difference(
         if number < start or (found := _difference(first, second, runs, calls_alone=calls_alone)) is None:
             continue
         told, changed = found
-        place = f"operator {number}, in module {_module(first, second, runs)}"
+        place = f"operator {number}{_module(first, second, runs)}"
         where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
         return OperatorDifference(first, second, (f"{place}: {told}", *where), changed, _remedy(first, second, runs))
     if len(other) > len(one):
@@ -87,14 +91,19 @@ def _of_path(runs: tuple[str, str]) -> str:
 
 
 def _module(first: Operator, second: Operator, runs: tuple[str, str]) -> str:
-    """The module in which an operator ran; both, if they are not the same."""
+    """In which module an operator ran; both, if they are not the same."""
     if first.module and second.module and first.module != second.module:
-        return f"{first.module} {runs[0]}, {second.module} {runs[1]}"
-    return second.module or first.module or "unknown"
+        return f", in module {first.module} {runs[0]}, {second.module} {runs[1]}"
+    return in_module(second.module or first.module)
+
+
+def in_module(name: str) -> str:
+    """In which module an operator ran, if that is known."""
+    return f", in module {name}" if name else ""
 
 
 def _alone(number: int, operator: Operator, run: str) -> tuple[str, str]:
-    place = f"operator {number}, in module {operator.module or 'unknown'}"
+    place = f"operator {number}{in_module(operator.module)}"
     return f"{place}: {operator.name} runs {run} alone", f"  at {operator.line}"
 
 
@@ -121,6 +130,8 @@ def _difference(
     if one.options != other.options:
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
+    if one.made != other.made and not calls_alone and one.reads_unwritten:
+        return f"{one.name} gives another value{UNWRITTEN}", ()
     if one.made != other.made and not calls_alone:
         own = (OWN_GENERATOR if runs == IN_REGION else ANOTHER_STATE) if one.has_generator else ""
         return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
@@ -134,9 +145,13 @@ def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
         return _of_path(runs)
     is_same_call = (one.name, one.read, one.options) == (other.name, other.read, other.options)
     if one.is_from_data and one.read != other.read:
-        return SEED_GENERATOR if runs == OF_PLAIN else ""
+        return SEED_GENERATOR if runs == OF_PLAIN else PASS_IN if runs == IN_REGION else ""
+    if is_same_call and one.reads_unwritten:
+        return FILL
     if is_same_call and one.has_generator:
         return DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR
+    if is_same_call and one.is_random and runs == IN_REGION:
+        return RESTORE
     return BE_DETERMINISTIC if is_same_call and not one.is_random and one.has_grad_mode == other.has_grad_mode else ""
 
 

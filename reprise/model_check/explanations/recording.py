@@ -64,6 +64,7 @@ class Operator:
     has_generator: bool  # whether it is given a torch.Generator
     is_random: bool  # whether it draws random numbers, from a generator that it is given or not
     is_from_data: bool  # whether it makes a tensor of data of Python or numpy
+    reads_unwritten: bool  # whether it reads memory that no operator has written, as of torch.empty
     storages: tuple[StorageWeakRef | None, ...]
     made_storages: tuple[StorageWeakRef | None, ...]
     module: str
@@ -76,6 +77,7 @@ class _Begun:
 
     inputs: tuple[torch.Tensor, ...]
     read: tuple[str, ...]
+    reads_unwritten: bool
     storages: tuple[StorageWeakRef | None, ...]
 
 
@@ -153,8 +155,10 @@ class Recording(TorchDispatchMode):
         self.time += 1
         inputs = tuple(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
         written = {id(one) for one in overwritten(func, args, kwargs)}
-        read = (tensor_metadata(one) if is_view(func) or id(one) in written else self._digest(one) for one in inputs)
-        return _Begun(inputs, tuple(read), tuple(map(_storage, inputs)))
+        unread = {id(one) for one in inputs} if is_view(func) else written
+        read = (tensor_metadata(one) if id(one) in unread else self._digest(one) for one in inputs)
+        reads_unwritten = any(self._is_unwritten(one) for one in inputs if id(one) not in unread)
+        return _Begun(inputs, tuple(read), reads_unwritten, tuple(map(_storage, inputs)))
 
     def _note(self, begun: _Begun, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Put down an operator that has run."""
@@ -178,6 +182,7 @@ class Recording(TorchDispatchMode):
                 any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs))),
                 torch.Tag.nondeterministic_seeded in func.tags,
                 func.overloadpacket in _FROM_DATA,
+                begun.reads_unwritten,
                 begun.storages,
                 (*map(_storage, outputs), *begun.storages),
                 self._module(),
@@ -189,6 +194,8 @@ class Recording(TorchDispatchMode):
         source, made = _storage(tensor), _storage(result)
         if source is not None and made is not None:
             self.cast_from[made] = self.cast_from.get(source, source)
+            if source in self.unwritten:
+                self.unwritten.add(made)
 
     @contextmanager
     def watch(self, one: RegionRun) -> Iterator[None]:
@@ -224,7 +231,10 @@ class Recording(TorchDispatchMode):
         return self.origin.get(storage) or (of_region and f"{of_region} of the region")
 
     def _digest(self, tensor: torch.Tensor) -> str:
-        return tensor_metadata(tensor) if self.unwritten and _storage(tensor) in self.unwritten else digest(tensor)
+        return tensor_metadata(tensor) if self._is_unwritten(tensor) else digest(tensor)
+
+    def _is_unwritten(self, tensor: torch.Tensor) -> bool:
+        return bool(self.unwritten) and _storage(tensor) in self.unwritten
 
     def _note_writes(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: list[torch.Tensor], line: str

@@ -166,7 +166,7 @@ def _shortened(begin: str, error: str) -> list[str]:
     first, *rest = error.splitlines() or [""]
     lines = [f"{begin}{first}", *(f"  {line}" for line in rest[: _ERROR_LINES - 1])] if error else []
     more = len(rest) + 1 - _ERROR_LINES
-    return [*lines, f"  ({more} more lines are in --json FILE)"] if more > 0 else lines
+    return [*lines, f"  ({more} more lines, which --json FILE writes)"] if more > 0 else lines
 
 
 def _choice(one: Result, choice: Choice, regions: int) -> Iterator[tuple[str, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import itertools
 import random
 import re
 from collections.abc import Callable
@@ -12,9 +14,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+from impls import Implementation
 from reprise.model_check.checking import check
+from reprise.model_check.explanations.explain import CHANGE_LATER
 from reprise.model_check.explanations.explanation import NOTHING
+from reprise.model_check.explanations.operator_difference import FILL, KEEP_STATE, PASS_IN, RESTORE, UNWRITTEN
 from tests.support import checked_models
 from tests.support.checked_models import Block, Model, built, explained, line_of
 
@@ -288,4 +294,98 @@ def lengthened(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("after", [alternated, shifted_by_calls, lengthened])
 def test_a_number_that_changes_is_told_what_to_do_about(after: Block) -> None:
-    assert "a number or a flag of Python's" in explained(built(after), "torch-nonreentrant-full").explanation.remedy
+    assert (
+        "a number, a flag, a cache or another state that the region reads"
+        in explained(built(after), "torch-nonreentrant-full").explanation.remedy
+    )
+
+
+class Unfilled(nn.Module):
+    """Reads memory that it does not fill: of ``torch.empty``, with other values in each call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        memory = torch.empty(8, dtype=torch.int32)
+        ctypes.memset(memory.data_ptr(), 1 + next(COUNT) % 100, 32)  # as an allocator does that gives out what was freed
+        return (x + memory.float()).sin().exp()
+
+
+COUNT = itertools.count()
+
+
+def test_memory_that_nothing_has_filled_is_told_of() -> None:
+    def build() -> Any:
+        return nn.Sequential(nn.Linear(8, 8), Unfilled(), nn.Linear(8, 1)), torch.randn(4, 8)
+
+    report = check(build, impl="torch-nonreentrant-full", regions="1", explain=True, steps=1)
+    assert UNWRITTEN in "\n".join(report.spread_explanation.lines)
+    assert report.spread_explanation.remedy == FILL
+
+
+def without_its_masks(function: Any, x: torch.Tensor, **_: Any) -> Any:
+    return checkpoint(function, x, use_reentrant=False, preserve_rng_state=False)
+
+
+def test_random_numbers_that_are_not_restored_have_a_remedy() -> None:
+    def build() -> Any:
+        return nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Linear(8, 1)), torch.randn(4, 8)
+
+    own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=without_its_masks)
+    (result,) = check(build, impl=own, regions="1", explain=True, steps=1).results
+    assert result.explanation.remedy == RESTORE
+
+
+def from_outside(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tensor(NOISE.random())
+
+
+def test_what_is_made_of_data_of_pythons_has_a_remedy() -> None:
+    def build() -> Any:
+        NOISE.seed(5)
+        return built(from_outside)()
+
+    (result,) = check(build, impl="torch-nonreentrant", explain=True, steps=1).results
+    assert result.explanation.remedy == PASS_IN
+
+
+def through_data(function: Any, x: torch.Tensor, **_: Any) -> Any:
+    y = checkpoint(function, x, use_reentrant=False)
+    x.data.mul_(2)
+    return y
+
+
+def test_what_was_changed_in_between_has_a_remedy() -> None:
+    def build() -> Any:
+        return nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, 1)), torch.randn(4, 8)
+
+    own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=through_data)
+    (result,) = check(build, impl=own, regions="1", explain=True, steps=1).results
+    assert result.explanation.lines[-1].startswith("  changed in place by aten.mul_.Tensor at ")
+    assert result.explanation.remedy == CHANGE_LATER
+
+
+def test_a_recomputation_that_saves_more_than_forward_is_told_of() -> None:
+    def more(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.runs = vars(self).get("runs", 0) + 1
+        return x.sin() if self.runs > 1 else x
+
+    def build() -> Any:
+        linear = nn.Linear(8, 8)
+        model = nn.Sequential(nn.Linear(8, 8), linear)
+        linear.forward = lambda x: more(model, nn.functional.linear(x, linear.weight).exp())  # type: ignore[assignment]
+        return model, torch.randn(4, 8)
+
+    (result,) = check(build, impl="torch-nonreentrant-full", regions="1", explain=True, steps=1).results
+    assert result.verdict == "refuses"
+    assert any("none in forward, which is over" in line for line in result.explanation.lines)
+    assert result.explanation.remedy == KEEP_STATE
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5])
+def test_a_later_step_is_explained_however_many_there_are(steps: int) -> None:
+    def warming_up(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.runs = vars(self).get("runs", 0) + 1
+        return x.tanh() if self.runs <= 2 else x
+
+    (result,) = check(built(warming_up), impl="torch-nonreentrant", explain=True, steps=steps).results
+    assert "in step 2:" in result.explanation.lines
+    assert any("aten.tanh.default in plain" in line for line in result.explanation.lines)

@@ -209,3 +209,13 @@ def test_a_set_that_shows_it_no_more_or_not_alone_when_run_again_is_not_called_t
     found = explain_divergence(setting, failing_now_and_then, plain, None, "builtins.ValueError")
     told = "set of 2 regions that shows it, perhaps not the smallest, since the fault comes and goes: layers.1 ("
     assert found.lines[0].startswith(told)
+
+
+def test_a_region_that_shows_it_alone_is_named_alone_though_sets_between_do_not() -> None:
+    """The last one shows it alone and with all, but not with one or two others."""
+
+    def shows(some: list[Key]) -> bool:
+        return (3,) in some and len(some) in (1, 4)
+
+    assert shrink(keys(4), shows)[0] == keys(4)
+    assert explain._smallest(keys(4), shows) == ([(3,)], True)

@@ -102,7 +102,7 @@ def test_what_an_explanation_shows_counts(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_build_that_cannot_be_called_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"build is 'module:build', which cannot be called; accepted are"):
+    with pytest.raises(ValueError, match=r"build is 'module:build', which cannot be called; pass a function"):
         reprise.check("module:build")  # type: ignore[arg-type]
 
 

@@ -21,6 +21,7 @@ from reprise.model_check.explanations.operator_difference import (
     DRAW_ELSEWHERE,
     MAKE_GENERATOR,
     OWN_GENERATOR,
+    RESTORE,
     SEED_GENERATOR,
 )
 from reprise.model_check.reachable.snapshots import digest_of_generator
@@ -203,4 +204,4 @@ def test_random_numbers_that_an_implementation_does_not_restore_are_no_operator_
 
     (result,) = check(built(lambda _, x: x * torch.rand(8), call=unrestored), impl="nested", steps=1, explain=True).results
     assert any("aten.rand.default gives another value for the same inputs" in line for line in result.explanation.lines)
-    assert not result.explanation.remedy
+    assert result.explanation.remedy == RESTORE
