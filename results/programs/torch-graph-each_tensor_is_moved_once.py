@@ -1,5 +1,5 @@
-"""torch-graph, law each_tensor_is_moved_once. A tensor is copied to the CPU once, however often it is saved, and at most
-once back for each time that it is read."""
+"""torch-graph, law each_tensor_is_moved_once. A result is copied to the CPU once, however often it is saved, a leaf once a
+save, and back at most once a reading."""
 import collections, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,10 +1,9 @@
-"""torch-graph, law what_is_saved_again_is_moved_again_only_if_it_must_be. A tensor that is saved again is copied again if it
+"""torch-graph, law what_is_saved_again_is_moved_again_only_if_it_must_be. A result that is saved again is copied again if it
 was changed since, or if nothing needs the first copy any more."""
 import collections, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.autograd import graph
-
 
 def run(graph, note, device):
     torch.manual_seed(0)
