@@ -168,6 +168,7 @@ def test_module_hooks_that_are_always_called(case: Case) -> None:
 @law(
     named(
         modules.relaxed,
+        Sums(terms=256),
         by=st.sampled_from(["a hook", "a mode"]),
         change=st.sampled_from([".data", "no_grad"]),
         steps=st.integers(1, 3),
