@@ -58,6 +58,7 @@ IMPLEMENTATION = Implementation(
         "hooks_see_inputs_in_containers",
         "hooks_see_repeated_inputs_once",
         "lists_that_outputs_are_appended_to",
+        "results_that_an_inner_function_keeps_are_freed",
         "modes_that_a_function_sets",
         "no_operators_are_seen_but_the_functions",
         "recomputations_that_meet_draw_their_own",

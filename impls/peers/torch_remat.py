@@ -64,6 +64,7 @@ IMPLEMENTATION = Implementation(
         "wrong_arguments_are_refused",
         "what_a_function_switches_back_on_a_module",
         "kept_results_that_may_be_changed_and_are_saved",
+        "results_that_an_inner_function_keeps_are_freed",
         *KEPT,
     )
     | DRAWS_ANEW

@@ -67,6 +67,7 @@ _ONCE: dict[str, Known] = known(
     "second_derivatives_see_the_same_masks",
     "keyword_arguments",
     "containers_as_arguments",
+    "what_a_function_changes_where_it_runs_on",
 )
 _ONCE |= known(
     "refuses",
