@@ -1,6 +1,6 @@
 """deepspeed-reentrant, law recomputations_that_meet_draw_their_own. A recomputation draws its own numbers while another
 thread begins one, by the same implementation or by another."""
-import os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+import os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
@@ -16,14 +16,14 @@ def run(checkpoint, note, device):
                 inside[index].set()
                 (done if inside[1 - index].is_set() else inside)[1 - index].wait(5)
             h = torch.nn.functional.dropout(h.sin(), 0.3)
-            done[index].set()
+            if backward: done[index].set()
             return h.exp()
         return f
     def there(index):
         outputs[index].backward(torch.ones_like(outputs[index]))
-        inside[index].set(); done[index].set()
-    functions = [function(0), function(1)]
-    outputs = [[checkpoint, checkpoint][index](functions[index], leaves[index] * 1) for index in range(2)]
+        inside[index].set()
+        done[index].set()
+    outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
     backward.append(True); threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (0, 1)}
     for index, thread in threads.items():
         thread.start(); inside[index].wait(10)

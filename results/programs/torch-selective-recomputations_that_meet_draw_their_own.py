@@ -13,7 +13,6 @@ def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
-    checkpoints = [checkpoint, checkpoint]
     inside, done = ([threading.Event(), threading.Event()] for _ in range(2))
     failed, backward = ([], [])
     def function(index):
@@ -26,8 +25,9 @@ def run(checkpoint, note, device):
             return h.exp()
         return f
     def there(index):
-        outputs[index].backward(torch.ones_like(outputs[index])); inside[index].set(); done[index].set()
-    outputs = [checkpoints[index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
+        outputs[index].backward(torch.ones_like(outputs[index]))
+        inside[index].set(); done[index].set()
+    outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
     backward.append(True); threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (0, 1)}
     for index, thread in threads.items():
         thread.start(); inside[index].wait(10)

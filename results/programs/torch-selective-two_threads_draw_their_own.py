@@ -1,6 +1,6 @@
 """torch-selective, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw the
 numbers of their own forward."""
-import concurrent.futures, functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+import concurrent.futures, functools, os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
@@ -20,7 +20,7 @@ def run(checkpoint, note, device):
         if len(calls) == 3:
             inside.set()
             drawn.wait(0.2)
-        else:
+        elif len(calls) == 4:
             drawn.set()
             over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
