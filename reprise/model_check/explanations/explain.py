@@ -38,7 +38,7 @@ NOTHING_AGAIN = "no region's function ran again: no gradient passed through them
 SAME_AS_FORWARD = "every operator that the recomputations ran reads and gives the same values as in forward"
 ENDED_IN = (
     "; not compared are the operators at which recomputations were ended, and later ones. An implementation that ends none "
-    "early, such as torch-nonreentrant-full, shows whether they differ. Ended were they at"
+    "early, such as torch-nonreentrant-full, shows whether they differ. They were ended at:"
 )
 SAME_ONCE = (
     "every operator that the recomputations of one more step ran reads and gives the same values as in forward; steps are "
@@ -50,14 +50,14 @@ SAME_AGAIN = (
     "happens, in what the implementation returns or passes on as gradients, or in what it leaves changed in the process"
 )
 CLONE = "Change a clone of it, or pass a clone to the region."
-CHANGE_LATER = "Change it after backward and outside of regions, or let the region read a clone."
+CHANGE_LATER = "Change it after backward and outside of regions, or pass the region a clone that is made before."
 NOT_COMPARED = f"{SAME_AS_FORWARD}; whether forward's values are plain's was not compared"
 NOT_COMPARED_LATER = (
-    f"{SAME_AS_FORWARD}, and forward calls the operators that plain calls, with the same numbers. Values are not compared with "
-    "plain's after the first step, as parameters are no longer the same"
+    f"{SAME_AS_FORWARD}, and forward calls the operators that plain calls, with the same whole numbers. Values are not "
+    "compared with plain's after the first step, as parameters may no longer be the same"
 )
 UNLIKE_PLAIN = f"{SAME_AS_FORWARD}, but forward differs from plain's"
-OTHER_CALLS = f"{SAME_AS_FORWARD}, but forward calls other operators than plain's, or with other numbers"
+OTHER_CALLS = f"{SAME_AS_FORWARD}, but forward calls other operators than plain's, or with other whole numbers"
 
 
 Seen = tuple[OperatorDifference, Key, int]  # with the region, and the number of the recomputation
@@ -105,10 +105,12 @@ def explain_divergence(
     for step in range(1, min(setting.steps, STEPS_RECORDED) + 1):
         recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
         is_last = begins_at_once or bool(ended_by) or step == min(setting.steps, STEPS_RECORDED)
-        beside = _beside_plain(setting, recording, names, step) if can_compare and not _differing(recording) else NOTHING
-        if is_last or _differing(recording) or beside.remedy:
+        beside, differs = NOTHING, bool(_differing(recording))
+        if can_compare and not differs:
+            beside, differs = _beside_plain(setting, recording, {key: names[key] for key in found}, step)
+        if is_last or differs:
             break
-    is_seen = begins_at_once or ended_by or beside.remedy or setting.steps <= STEPS_RECORDED
+    is_seen = begins_at_once or ended_by or differs or setting.steps <= STEPS_RECORDED
     same = beside if beside and is_seen else Explanation((SAME_ONCE,))
     explained = _of_step(recording, ended_by, names, found, same)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
@@ -193,25 +195,27 @@ def _names(plain: Run) -> Mapping[Key, str]:
     return {one.key: f"{one.name} ({one.line})" for one in plain.regions}
 
 
-def _beside_plain(setting: Setting, recording: Recording, names: Mapping[Key, str], step: int) -> Explanation:
-    """What to say of a step whose recomputations are as forward: where that differs from plain's, if it does.
+def _beside_plain(setting: Setting, recording: Recording, names: Mapping[Key, str], step: int) -> tuple[Explanation, bool]:
+    """What to say of a step whose recomputations are as forward; and whether that differs from plain's.
 
-    Of a step after the first, whose parameters are no longer plain's, only the operators and numbers are compared.
+    Of a step after the first, whose parameters may no longer be plain's, operators and whole numbers are compared, of these
+    regions.
     """
     plain, ended_by = record(setting, None, step=step)
     if ended_by:
-        return Explanation((NOT_COMPARED,))
+        return Explanation((NOT_COMPARED,)), False
     found = [
         (difference, key)
         for key, number in {**plain.runs, **recording.runs}
-        if key and not number and (difference := _of_forward(plain, recording, key, calls_alone=step > 1))
+        if key and not number and (step == 1 or key in names)
+        if (difference := _of_forward(plain, recording, key, calls_alone=step > 1))
     ]
     if not found:
-        return Explanation((NOT_COMPARED_LATER,) if step > 1 else _not_compared(recording, names) or (SAME_AGAIN,))
+        return Explanation((NOT_COMPARED_LATER,) if step > 1 else _not_compared(recording, names) or (SAME_AGAIN,)), False
     difference, key = min(found, key=lambda one: one[0].second.time if one[0].second else recording.time)
     region = names.get(key) or {**plain.names, **recording.names}[key]
     told = OTHER_CALLS if step > 1 else UNLIKE_PLAIN
-    return Explanation((f"{told}, in region {region}:", *difference.lines), KEEP_STATE if step > 1 else "")
+    return Explanation((f"{told}, in region {region}:", *difference.lines), KEEP_STATE if step > 1 else ""), True
 
 
 def _not_compared(recording: Recording, names: Mapping[Key, str]) -> tuple[str, ...]:
@@ -246,9 +250,9 @@ def _of_step(
     """
     if found := _differing(recording):
         return replace(_first_again(recording, names, found), ended_by=ended_by)
-    if ended_by and (reasons := (*_ended_early(recording, names), *_changed_inputs(recording, names, keys))):
+    if ended_by and (reasons := (*_ended_early(recording, names, ended_by), *_changed_inputs(recording, names, keys))):
         is_changed = any(True for _ in _changed_inputs(recording, names, keys))
-        remedy = CLONE if is_changed else KEEP_STATE if _went_on(recording) else ""
+        remedy = CLONE if is_changed else KEEP_STATE if _went_on(recording, ended_by) else ""
         return Explanation(reasons, remedy, ended_by=ended_by)
     if any(number for _, number in recording.runs):
         return replace(same, ended_by=ended_by)
@@ -287,28 +291,33 @@ def _time_of(recording: Recording, difference: OperatorDifference, key: Key, num
     return difference.second.time if difference.second else recording.finished[key, number]
 
 
-def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:
+def _ended_early(recording: Recording, names: Mapping[Key, str], ended_by: str) -> Iterator[str]:
     """Which operator of forward was due when the last recomputation was ended, if that was the last thing in the step."""
     ended = recording.ended
     if ended is None or ended.run[1] == 0 or ended.time != recording.time:
         return
     key, number = ended.run
     forward, again = recording.runs.get((key, 0), []), recording.runs.get(ended.run, [])
+    went_on = _went_on(recording, ended_by)
+    if not went_on and len(again) >= len(forward):
+        return
     yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
-    if not _went_on(recording):
+    if went_on:
+        yield f"forward has no more than {len(forward)} operators; an error ended the recomputation after them"
+    else:
         due = forward[len(again)]
         place = f"operator {len(again)}{in_module(due.module)}"
         yield f"{place}: {due.name} in forward, where the recomputation was ended"
         yield f"  in forward at {due.line}"
-    else:
-        yield f"operator {len(again)}: none in forward, which is over, where the recomputation went on and was ended"
     yield f"  again at {ended.line}"
 
 
-def _went_on(recording: Recording) -> bool:
-    """Whether the run that was ended had run all of forward's operators."""
+def _went_on(recording: Recording, ended_by: str) -> bool:
+    """Whether the step's error ended a recomputation that had run all of forward's operators."""
     ended = recording.ended
-    return ended is not None and len(recording.runs.get(ended.run, [])) >= len(recording.runs.get((ended.run[0], 0), []))
+    if ended is None or ended.error != ended_by:
+        return False
+    return len(recording.runs.get(ended.run, [])) >= len(recording.runs.get((ended.run[0], 0), []))
 
 
 def _writers(recording: Recording, difference: OperatorDifference) -> Iterator[str]:

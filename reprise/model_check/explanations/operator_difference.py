@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reprise.model_check.explanations.recording import Operator
 
+_FLOAT = re.compile(r"-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
 ANOTHER_STATE = ": it draws from a torch.Generator that it is given, whose state is another"
 DRAW_ELSEWHERE = (
@@ -28,7 +30,10 @@ KEEP_STATE = (
 )
 UNWRITTEN = ": it reads memory that no operator has written, as of torch.empty"
 FILL = "Fill it before it is read, as with torch.zeros in place of torch.empty."
-RESTORE = "Let random numbers be restored: leave out preserve_rng_state=False, or use an implementation that restores them."
+RESTORE = (
+    "If random numbers are not restored, as with preserve_rng_state=False, let them be; if the region seeds torch itself, seed "
+    "it outside of regions."
+)
 PASS_IN = "Make it outside of the region, and pass it in."
 IN_REGION = "in forward", "again"
 OF_PLAIN = "in one run", "in another"
@@ -65,7 +70,8 @@ def first_difference(
 ) -> OperatorDifference | None:
     """The first operator of ``other`` that is not the one in ``one``, or reads or makes other values; None if there is none.
 
-    Those before number ``start`` are not looked at. With ``calls_alone``, values of tensors are not compared.
+    Those before number ``start`` are not looked at. With ``calls_alone``, operators and whole numbers are
+    compared, and no values, from which other numbers may come.
 
     If ``both_ended`` by themselves, the first that ``other`` lacks at its end is one, too: what is stopped has fewer anyway.
     """
@@ -127,7 +133,7 @@ def _difference(
         if one.dtypes[at] != other.dtypes[at]:
             return f"{one.name} reads {names[at]} in {one.dtypes[at]} {runs[0]}, in {other.dtypes[at]} {runs[1]}", changed
         return f"{one.name} reads another value of {', '.join(dict.fromkeys(names.values()))}", changed
-    if one.options != other.options:
+    if one.options != other.options and not (calls_alone and _whole(one.options) == _whole(other.options)):
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
     if one.made != other.made and not calls_alone and one.reads_unwritten:
@@ -136,6 +142,11 @@ def _difference(
         own = (OWN_GENERATOR if runs == IN_REGION else ANOTHER_STATE) if one.has_generator else ""
         return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
     return None
+
+
+def _whole(options: Sequence[str]) -> list[str]:
+    """The arguments that are no floating point numbers."""
+    return [one for one in options if not _FLOAT.fullmatch(one)]
 
 
 def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
@@ -150,7 +161,7 @@ def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:
         return FILL
     if is_same_call and one.has_generator:
         return DRAW_ELSEWHERE if runs == IN_REGION else MAKE_GENERATOR
-    if is_same_call and one.is_random and runs == IN_REGION:
+    if is_same_call and one.is_random and one.has_grad_mode == other.has_grad_mode and runs == IN_REGION:
         return RESTORE
     return BE_DETERMINISTIC if is_same_call and not one.is_random and one.has_grad_mode == other.has_grad_mode else ""
 

@@ -93,11 +93,12 @@ class Write:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """When an exception ended a region's run, and at which line of the user's."""
+    """When an exception ended a region's run, at which line of the user's, and what it says, in a line."""
 
     time: int
     run: RunOf
     line: str
+    error: str
 
 
 @dataclass
@@ -211,7 +212,8 @@ class Recording(TorchDispatchMode):
         except BaseException as error:  # implementations end recomputations by what is no Exception, too
             with self.own:
                 line = errors.line_of(error) or one.region.line
-                self.ended = RunEnd(self.time, (key, one.number), line)
+                told = errors.told(error).splitlines()[0] if isinstance(error, Exception) else ""
+                self.ended = RunEnd(self.time, (key, one.number), line, told)
             raise
         with self.own:
             self.finished[key, one.number] = self.time

@@ -155,3 +155,28 @@ def test_a_recomputation_that_is_stopped_before_its_first_operator_did_run() -> 
     assert (result.verdict, result.recomputations) == ("diverges", 1)
     assert NOTHING_AGAIN not in result.explanation.lines
     assert result.explanation.lines[-1] == ENDED_AT_ONCE
+
+
+def test_a_number_that_comes_from_values_is_no_reason_after_the_first_step() -> None:
+    """The second layer's gradient is wrong from the second step on; the first one's number follows from its weight."""
+    calls = 0
+
+    class Scaled(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * self.weight.detach().norm().item()
+
+    def build() -> Any:
+        nonlocal calls
+        calls = 0
+        return nn.Sequential(nn.Linear(8, 8), Scaled(8, 8), nn.Linear(8, 1)), torch.randn(4, 8)
+
+    def wrong_from_the_second_step_on(function: Any, x: torch.Tensor, **_: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        y, factor = checkpoint(function, x, use_reentrant=False), 1 + 0.5 * (calls > 1)
+        y.register_hook(lambda gradient: gradient * factor)
+        return y
+
+    (result,) = check(build, impl=own(wrong_from_the_second_step_on), regions="1", explain=True, steps=3).results
+    assert result.verdict == "diverges"
+    assert result.explanation.lines[-1] == NOT_COMPARED_LATER
