@@ -101,19 +101,35 @@ def explain_divergence(
     else:
         told = f"{GONE}, with all {len(every)} regions"
     begins_at_once = compared is not None and not compared.of_first_step.agrees
-    can_compare = is_again and is_certain and plain.spread.agrees
-    for step in range(1, min(setting.steps, STEPS_RECORDED) + 1):
-        recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
-        is_last = begins_at_once or bool(ended_by) or step == min(setting.steps, STEPS_RECORDED)
-        beside, differs = NOTHING, bool(_differing(recording))
-        if can_compare and not differs:
-            beside, differs = _beside_plain(setting, recording, {key: names[key] for key in found}, step)
-        if is_last or differs:
-            break
-    is_seen = begins_at_once or ended_by or differs or setting.steps <= STEPS_RECORDED
-    same = beside if beside and is_seen else Explanation((SAME_ONCE,))
-    explained = _of_step(recording, ended_by, names, found, same)
+    regions = {key: names[key] for key in found} if is_again and is_certain and plain.spread.agrees else {}
+    step, explained = _first_step_that_differs(setting, checkpoint, found, names, regions, at_once=begins_at_once)
     return replace(explained, lines=(told, *([f"in step {step}:"] if step > 1 else ()), *explained.lines))
+
+
+def _first_step_that_differs(
+    setting: Setting,
+    checkpoint: Checkpoint,
+    found: Sequence[Key],
+    names: Mapping[Key, str],
+    beside_plain: Mapping[Key, str],
+    *,
+    at_once: bool,
+) -> tuple[int, Explanation]:
+    """The first step, of a few, whose recomputations differ from forward, or that from plain's; and how, or the last one.
+
+    ``beside_plain`` are regions whose forward may be compared with plain's; ``at_once`` says that the first step goes wrong.
+    """
+    last = min(setting.steps, STEPS_RECORDED)
+    for step in range(1, last + 1):
+        recording, ended_by = record(setting, checkpoint, frozenset(found), step=step)
+        beside, differs = NOTHING, bool(_differing(recording))
+        if beside_plain and not differs:
+            beside, differs = _beside_plain(setting, recording, beside_plain, step)
+        if differs or at_once or ended_by:
+            break
+    is_seen = at_once or ended_by or differs or setting.steps <= STEPS_RECORDED
+    same = beside if beside and is_seen else Explanation((SAME_ONCE,))
+    return step, _of_step(recording, ended_by, names, found, same)
 
 
 def _smallest(every: list[Key], shows: Callable[[list[Key]], bool]) -> tuple[list[Key], bool]:
