@@ -70,6 +70,7 @@ class Observations:
     hooks: dict[str, str] = field(default_factory=dict)
     ended_by_torchscript: dict[str, str] = field(default_factory=dict)
     filled: dict[str, str] = field(default_factory=dict)
+    containers: dict[str, str] = field(default_factory=dict)  # that elements in ``filled`` are in, or ""
     changed_in_place: set[str] = field(default_factory=set)  # those in ``filled`` that forward changes in place, and again
     changed_outside: dict[str, str] = field(default_factory=dict)
     changed_unread: dict[str, str] = field(default_factory=dict)  # that a recomputation had not read when it was ended
@@ -381,6 +382,7 @@ def _compare_reachable(
         anew = {path for path, state in around[0].items() if meter.first_overwritten(state, before.operators)}
         filled = dict.fromkeys(filled_again(first, around, used, anew, finished=finished), one.region.line)
         seen.filled |= filled
+        seen.containers |= {path: around[1][path].container for path in filled}
         seen.changed_in_place |= {path for path in filled if changed_in_place(first, path) and changed_in_place(around, path)}
         seen.generators |= dict.fromkeys(generators_drawn_anew(first, around), one.region.line)
         changed = [path for path in changed_between(first, around) if path not in filled]

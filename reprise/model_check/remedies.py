@@ -85,7 +85,7 @@ def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
         "own generators": _places(seen.generators),
         "hooks": _places(seen.hooks),
         "TorchScript": _places(seen.ended_by_torchscript),
-        "cache": _places(_outermost({path: line for path, line in seen.filled.items() if path not in seen.changed_in_place})),
+        "cache": _places(_filled(seen)),
         "changed in place": _places({path: line for path, line in seen.filled.items() if path in seen.changed_in_place}),
         "outside tensors": _places(seen.changed_outside),
     }
@@ -103,13 +103,7 @@ def _places(seen: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{name or 'the model itself'} ({line})" for name, line in seen.items())
 
 
-def _outermost(seen: Mapping[str, str]) -> dict[str, str]:
-    """Without the elements of a container that is there itself, with the same line."""
-    return {path: line for path, line in seen.items() if line not in [seen.get(around) for around in _around(path)]}
-
-
-def _around(path: str) -> Iterator[str]:
-    """The containers that an element is in, by their paths."""
-    while path.endswith("]") and "[" in path:
-        path = path[: path.rindex("[")]
-        yield path
+def _filled(seen: Observations) -> dict[str, str]:
+    """Caches with their lines, without the elements of one that is there itself, with the same line."""
+    found = {path: line for path, line in seen.filled.items() if path not in seen.changed_in_place}
+    return {path: line for path, line in found.items() if found.get(seen.containers.get(path, "")) != line}

@@ -266,9 +266,9 @@ def _of_step(
     """
     if found := _differing(recording):
         return replace(_first_again(recording, names, found), ended_by=ended_by)
-    if ended_by and (reasons := (*_ended_early(recording, names, ended_by), *_changed_inputs(recording, names, keys))):
+    if ended_by and (reasons := (*_ended_early(recording, names), *_changed_inputs(recording, names, keys))):
         is_changed = any(True for _ in _changed_inputs(recording, names, keys))
-        remedy = CLONE if is_changed else KEEP_STATE if _went_on(recording, ended_by) else ""
+        remedy = CLONE if is_changed else KEEP_STATE if _went_on(recording) else ""
         return Explanation(reasons, remedy, ended_by=ended_by)
     if any(number for _, number in recording.runs):
         return replace(same, ended_by=ended_by)
@@ -307,14 +307,14 @@ def _time_of(recording: Recording, difference: OperatorDifference, key: Key, num
     return difference.second.time if difference.second else recording.finished[key, number]
 
 
-def _ended_early(recording: Recording, names: Mapping[Key, str], ended_by: str) -> Iterator[str]:
+def _ended_early(recording: Recording, names: Mapping[Key, str]) -> Iterator[str]:
     """Which operator of forward was due when the last recomputation was ended, if that was the last thing in the step."""
     ended = recording.ended
     if ended is None or ended.run[1] == 0 or ended.time != recording.time:
         return
     key, number = ended.run
     forward, again = recording.runs.get((key, 0), []), recording.runs.get(ended.run, [])
-    went_on = _went_on(recording, ended_by)
+    went_on = _went_on(recording)
     if not went_on and len(again) >= len(forward):
         return
     yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
@@ -328,10 +328,10 @@ def _ended_early(recording: Recording, names: Mapping[Key, str], ended_by: str) 
     yield f"  again at {ended.line}"
 
 
-def _went_on(recording: Recording, ended_by: str) -> bool:
+def _went_on(recording: Recording) -> bool:
     """Whether the step's error ended a recomputation that had run all of forward's operators."""
     ended = recording.ended
-    if ended is None or ended.error != ended_by:
+    if ended is None or not recording.ended_step:
         return False
     return len(recording.runs.get(ended.run, [])) >= len(recording.runs.get((ended.run[0], 0), []))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reprise.model_check.explanations.recording import Operator
 
-_FLOAT = re.compile(r"-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 OWN_GENERATOR = ": it draws from a torch.Generator that it is given, whose state a recomputation does not restore"
 ANOTHER_STATE = ": it draws from a torch.Generator that it is given, whose state is another"
 DRAW_ELSEWHERE = (
@@ -133,7 +131,7 @@ def _difference(
         if one.dtypes[at] != other.dtypes[at]:
             return f"{one.name} reads {names[at]} in {one.dtypes[at]} {runs[0]}, in {other.dtypes[at]} {runs[1]}", changed
         return f"{one.name} reads another value of {', '.join(dict.fromkeys(names.values()))}", changed
-    if one.options != other.options and not (calls_alone and _whole(one.options) == _whole(other.options)):
+    if one.options != other.options and not (calls_alone and one.fixed_options == other.fixed_options):
         first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
         return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
     if one.made != other.made and not calls_alone and one.reads_unwritten:
@@ -142,11 +140,6 @@ def _difference(
         own = (OWN_GENERATOR if runs == IN_REGION else ANOTHER_STATE) if one.has_generator else ""
         return f"{one.name} gives another value for the same inputs{_modes(one, other, runs)}{own}", ()
     return None
-
-
-def _whole(options: Sequence[str]) -> list[str]:
-    """The arguments that are no floating point numbers."""
-    return [one for one in options if not _FLOAT.fullmatch(one)]
 
 
 def _remedy(one: Operator, other: Operator, runs: tuple[str, str]) -> str:

@@ -8,7 +8,7 @@ metadata are compared, and nothing of an operator's workspace.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ _WORKSPACES = {
     for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn", "cudnn_batch_norm", "_batch_norm_with_update")
 }
 _SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
+_ENDED = "_reprise_ended"  # the attribute of an exception that says which run it ended
 _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.IMPLEMENTATIONS)
 
 
@@ -56,6 +57,7 @@ class Operator:
     time: int
     name: str
     options: tuple[str, ...]
+    fixed_options: tuple[str, ...]  # without floating point numbers, which may come from values
     read: tuple[str, ...]
     dtypes: tuple[torch.dtype, ...]
     made: tuple[str, ...]
@@ -93,12 +95,11 @@ class Write:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """When an exception ended a region's run, at which line of the user's, and what it says, in a line."""
+    """When an exception ended a region's run, and at which line of the user's."""
 
     time: int
     run: RunOf
     line: str
-    error: str
 
 
 @dataclass
@@ -107,7 +108,8 @@ class Recording(TorchDispatchMode):
 
     Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and since when.
     ``begun`` has runs that may have no operator; ``finished`` has when those that came to their end by themselves did so.
-    ``ended`` is the last run that an exception ended: an error, or how an implementation stops a recomputation early.
+    ``ended`` is the last run that an exception ended: an error, or how an implementation stops a recomputation early;
+    ``ended_step`` says whether the same exception ended the step.
     With an error of its ``own``, nothing is recorded any more.
     """
 
@@ -121,6 +123,7 @@ class Recording(TorchDispatchMode):
     begun: set[RunOf] = field(default_factory=set)
     finished: dict[RunOf, int] = field(default_factory=dict)
     ended: RunEnd | None = None
+    ended_step: bool = False
     own: OwnWork = field(default_factory=OwnWork)
     time: int = 0
 
@@ -168,13 +171,15 @@ class Recording(TorchDispatchMode):
         outputs = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
         line = user_line()
         self._note_writes(func, args, kwargs, outputs, line)
+        shown = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)]
         one = current_run()
         key = (one.region.key, one.number) if one else ((), 0)
         self.runs.setdefault(key, []).append(
             Operator(
                 self.time,
                 str(func),
-                tuple(repr(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)),
+                tuple(map(repr, shown)),
+                tuple(repr(leaf) for leaf in shown if not isinstance(leaf, float | complex)),
                 begun.read,
                 tuple(one.dtype for one in begun.inputs),
                 tuple(map(tensor_metadata if is_view(func) else self._digest, [*outputs, *begun.inputs])),
@@ -212,8 +217,9 @@ class Recording(TorchDispatchMode):
         except BaseException as error:  # implementations end recomputations by what is no Exception, too
             with self.own:
                 line = errors.line_of(error) or one.region.line
-                told = errors.told(error).splitlines()[0] if isinstance(error, Exception) else ""
-                self.ended = RunEnd(self.time, (key, one.number), line, told)
+                self.ended = RunEnd(self.time, (key, one.number), line)
+                with suppress(AttributeError, TypeError):  # an exception whose class has slots
+                    setattr(error, _ENDED, self.ended)  # to know it again, without keeping it and its frames
             raise
         with self.own:
             self.finished[key, one.number] = self.time
@@ -318,6 +324,8 @@ def record(
     except BUILD_ERRORS:
         raise
     except Exception as raised:  # noqa: BLE001 - whatever it is, it is returned
+        cause = raised.__cause__ if isinstance(raised, PlainFails) else raised
+        made[-1].ended_step = getattr(cause, _ENDED, None) is made[-1].ended is not None
         error = (str(raised) if isinstance(raised, PlainFails) else errors.told(raised)).splitlines()[0]
     made[-1].own.raise_failure()
     return made[-1], error

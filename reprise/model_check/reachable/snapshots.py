@@ -7,7 +7,7 @@ import pickle
 import random
 import weakref
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class State:
     memory: tuple[StorageWeakRef, int] | None = None  # the storage of a dense tensor, and its offset
     is_generator: bool = False
     version: int = 0  # of a tensor that has one
+    container: str = ""  # the path of what it is an element of
 
     def is_same_object(self, other: State) -> bool:
         """Whether both are of the same object, which is still there if it is a tensor."""
@@ -46,17 +47,22 @@ Snapshot = Mapping[str, State]
 
 def snapshot(known: Known, one: RegionRun) -> Snapshot:
     """What a region's function and its arguments reach now, by the path to it."""
-    return {path: _state(value) for path, value in reached(known, one).items()}
+    walk = _walked(known, one)
+    return {path: replace(_state(value), container=walk.containers.get(path, "")) for path, value in walk.found.items()}
 
 
 def reached(known: Known, one: RegionRun) -> Mapping[str, Any]:
     """Tensors, containers and generators that a region's function and its arguments reach, by the path to them."""
+    return _walked(known, one).found
+
+
+def _walked(known: Known, one: RegionRun) -> Walk:
     walk = Walk(known)
     walk.value(one.function, one.region.name, 0)
     for name, value in named(*one.arguments):
         if not isinstance(value, torch.Tensor):
             walk.value(value, f"{one.region.name}({name})", 0)
-    return walk.found
+    return walk
 
 
 def _state(value: Any) -> State:

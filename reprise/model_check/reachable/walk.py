@@ -61,6 +61,7 @@ class Walk:
     def __init__(self, known: Known, *, is_alike: bool = False) -> None:
         self.known, self.names, self.is_alike = {*known.tensors}, known.names, is_alike
         self.found: dict[str, Any] = {}
+        self.containers: dict[str, str] = {}  # that elements are in, by their paths
         self.functions: Counter[str] = Counter()  # those that were looked at, by name
 
     def value(self, value: Any, path: str, depth: int) -> None:
@@ -101,6 +102,7 @@ class Walk:
         pairs = values.items() if isinstance(values, dict) else enumerate(values)
         for number, (key, one) in enumerate(list(pairs)[:WIDTH]):
             shown = key if not self.is_alike or isinstance(key, str | int | float) else number
+            self.containers[f"{path}[{shown!r}]"] = path
             self.value(one, f"{path}[{shown!r}]", depth + 1)
 
     def _module(self, module: nn.Module, path: str, depth: int) -> None:
