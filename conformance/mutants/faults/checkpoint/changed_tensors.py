@@ -42,11 +42,14 @@ def _forget_changes_if(copy: Copy, forgotten: Callable[[Any, Any], bool]) -> Non
 
 
 def _recomputed_at_the_versions_of_forward(copy: Copy) -> None:
-    def run(values: Any, self: Any, *_: Any) -> None:
+    def run(there: Any, self: Any, *arguments: Any) -> Any:
+        slots = self.slots  # which it lets go of at its end
+        values = there(self, *arguments)
         for index, tensor in values.items():
-            _set_version(tensor, self.slots[index][2][3])
+            _set_version(tensor, slots[index][2][3])
+        return values
 
-    copy.call_after("nested.recomputation", "Recomputation.run", run)
+    copy.call_instead("nested.recomputation", "Recomputation.run", run)
 
 
 def _renew_versions(inputs: Any) -> None:

@@ -140,8 +140,9 @@ def lets_the_recomputed_graph_own_the_region(copy: Copy) -> None:
 
 @mutant("nested.region", "lifetimes", "partial_backward_passes_over_one_graph")
 def keeps_what_each_backward_left(copy: Copy) -> None:
-    """Tensors that a backward recomputed and did not unpack are kept for good."""
-    _keep_values(copy, lambda self, task, slot, values: self.values_by_task.update({task: lambda: values}))
+    """Tensors that a backward recomputed and did not unpack are kept for good, in a list of the module."""
+    kept: list[Any] = []
+    _keep_values(copy, lambda self, task, slot, values: kept.append(values))
 
 
 @mutant("nested.region", "lifetimes", "what_a_request_did_not_need_dies_with_it")
@@ -152,8 +153,8 @@ def lets_the_graph_own_what_is_left(copy: Copy) -> None:
 
 @mutant("nested.region", "lifetimes", "a_backward_that_is_refused_keeps_nothing")
 def remembers_what_it_unpacked_last(copy: Copy) -> None:
-    """A region keeps the tensor that it has brought last."""
-    copy.call_after("nested.region", "Region.unpack", lambda tensor, self, _: setattr(self, "newest", tensor))
+    """The tensor that was unpacked last is kept until another region unpacks one."""
+    copy.call_after("nested.region", "Region.unpack", lambda tensor, self, _: setattr(type(self), "newest", tensor))
 
 
 @mutant("nested.region", "lifetimes", "a_second_backward_raises_what_plain_raises")

@@ -150,8 +150,8 @@ def uses_up_what_it_recomputes_inside(copy: Copy) -> None:
     """A backward inside a function takes away what its recomputation is to bring."""
 
     def unpack(_: torch.Tensor, self: Any, packed: Any) -> None:
-        if isinstance(packed, tuple):
-            self.values.pop(packed[0], None)
+        if isinstance(packed, int):
+            self.values.pop(packed, None)
 
     copy.call_after("nested.recomputation", "Recomputation.unpack", unpack)
 
