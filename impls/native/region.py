@@ -33,9 +33,11 @@ from impls.state.threads import current_thread
 from impls.tensors.closures import closed_over_results, find_changed
 from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.packed import Packed
-from impls.tensors.versions import TensorMetadata, any_tensor_metadata, copy_with_version, describe, detach_without_modes
+from impls.tensors.snapshots import Snapshot
+from impls.tensors.versions import TensorMetadata, any_tensor_metadata, describe, detach_without_modes
 from impls.torch_private import (
     code_of_hooked_call,
+    current_autograd_node,
     current_graph_exec_group,
     queue_callback,
     remove_thread_object,
@@ -75,16 +77,16 @@ def capture_states(region: Any) -> None:
         region.states = random_numbers.capture_states(explicit)
 
 
-def recompute_locked(region: Any, task: int, slot: Any, disturbed: bool) -> torch.Tensor:
+def recompute_locked(region: Any, task: int, index: int, disturbed: bool) -> torch.Tensor:
     """Recompute. Other threads that want to recompute this region wait meanwhile, unless one would wait for ever.
 
     ``disturbed`` says that it was tried once, and another recomputation disturbed it.
     """
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):
-            return recompute_locked(region, task, slot, disturbed)
+            return recompute_locked(region, task, index, disturbed)
     around = recompute_around(region, task)
-    tensor: torch.Tensor = _recompute_values(region, task, slot, disturbed=disturbed).pop(slot.index)
+    tensor: torch.Tensor = _recompute_values(region, task, index, disturbed=disturbed).pop(index)
     around.clear()
     return tensor
 
@@ -108,7 +110,7 @@ def recompute_around(region: Any, task: int) -> list[Any]:
         region = slot.region
     kept = []
     for slot in missing[:0:-1]:
-        kept.append(_recompute_values(slot.region, task, slot))
+        kept.append(_recompute_values(slot.region, task, slot.index))
         slot.region.keep_values(task, kept[-1])
     return kept
 
@@ -130,15 +132,14 @@ def _saved_data(saved: Any, node: Any) -> Any:
     return None if saved is None else saved.data
 
 
-def _recompute_values(region: Any, task: int, slot: Any, *, disturbed: bool = False) -> Any:
-    """What a region recomputes for a slot, with the values of other slots that the graph still has."""
-    index = slot.index
+def _recompute_values(region: Any, task: int, index: int, *, disturbed: bool = False) -> Any:
+    """What a region recomputes for a saved tensor, with the values of others that the graph still has."""
     tries = iter([DisturbedError()] if disturbed else [])
 
     def attempt() -> Any:
         for error in tries:
             raise error
-        return recompute(region, task, slot)
+        return recompute(region, task, index)
 
     begun = advisory_locks.acquire(id(region))
     try:
@@ -164,12 +165,23 @@ def find_values(region: Any, task: int) -> Any:
     return values
 
 
-def find_wanted(region: Any, task: int, slot: Any, values: Any) -> list[bool] | None:
-    """Which slots to recompute, as nested's ``find_wanted`` tells; None for all that the graph still has."""
+def find_wanted(region: Any, task: int, index: int, values: Any) -> list[bool] | None:
+    """Which saved tensors to recompute, as nested's ``find_wanted`` tells; None for all that the graph still has."""
     if task == -1 or (values is not None and values.task == task):
-        asked = region.indices_of(nested_region._slots_of_same_node(slot))
+        asked = _saved_by_same_node(region, index)
         return [index in asked for index in range(region.saved_count())]
     return None if values is None else [index not in values for index in range(region.saved_count())]
+
+
+def _saved_by_same_node(region: Any, index: int) -> set[int]:
+    """As nested's ``_slots_of_same_node``: the indices of what the node that is being executed has saved in this region."""
+    node = current_autograd_node()
+    try:
+        slots = [one.data for one in getattr(node, "_raw_saved_tensors", ())]
+    except RuntimeError:  # a node that has freed its own, while a hook reads those of another one
+        slots = []
+    own = {slot.index for slot in slots if type(slot) is extension.Slot and slot.region is region}
+    return own if index in own else {index}
 
 
 def keep_until_the_end(region: Any, task: int, values: Any) -> None:
@@ -185,10 +197,10 @@ def keep_until_the_end(region: Any, task: int, values: Any) -> None:
         _by_group.setdefault(group, weakref.WeakKeyDictionary())[region] = values
 
 
-def recompute(region: Any, task: int, slot: Any) -> Any:
+def recompute(region: Any, task: int, index: int) -> Any:
     """Run the function again. Returns what it recomputed, with what is left of earlier runs for the same backward."""
     left = find_values(region, task)
-    run = extension.begin_recomputation(region, find_wanted(region, task, slot, left))
+    run = extension.begin_recomputation(region, find_wanted(region, task, index, left))
     try:
         values = _recompute(region, run)
     finally:
@@ -418,7 +430,6 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "running", advisory_locks._holders
     yield "current_thread", current_thread
     yield "current_graph_exec_group", current_graph_exec_group
-    yield "queue_callback", queue_callback
     yield "process_lock", PROCESS_LOCK
     yield "remove_thread_object", remove_thread_object
     yield "put_modes_back", put_modes_back
@@ -431,4 +442,4 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "find_changed", find_changed
     yield "has_removed_hooks_for_now", has_removed_hooks_for_now
     yield "unpack_later", nested_region.unpack_later
-    yield "copy_with_version", copy_with_version
+    yield "Snapshot", Snapshot

@@ -1,5 +1,5 @@
 // The types and functions that Python sees.
-#include "surroundings.h"
+#include "hooks.h"
 
 namespace reprise {
 
@@ -18,38 +18,13 @@ PyMethodDef method(const char* name, const char* text) {
 
 PyObject* none() { Py_RETURN_NONE; }
 
-// ---- hooks
-
-template <typename Owner>
-PyObject* pack(PyObject* self, PyObject* tensor) {
-  REPRISE_BEGIN
-  TORCH_CHECK_TYPE(THPVariable_Check(tensor), "what is saved is a ", Py_TYPE(tensor)->tp_name, "; it must be a tensor");
-  Object kept(new_reference(self)), given(new_reference(tensor));  // a caller in C++ may let go of both meanwhile
-  return Owner::from(self)->pack(tensor);
-  REPRISE_END(nullptr)
-}
-
-template <typename Owner>
-PyObject* unpack(PyObject* self, PyObject* packed) {
-  REPRISE_BEGIN
-  Object kept(new_reference(self)), given(new_reference(packed));
-  return Owner::from(self)->unpack(packed);
-  REPRISE_END(nullptr)
-}
-
-template <typename Owner>
-struct Hooks {
-  static inline PyMethodDef pack{"pack", reprise::pack<Owner>, METH_O, nullptr};
-  static inline PyMethodDef unpack{"unpack", reprise::unpack<Owner>, METH_O, nullptr};
-  static void push(Owner* owner) { push_hooks(owner->self(), &pack, &unpack); }
-};
-
 // ---- Region
 
 PyObject* begin_region(PyObject*, PyObject* const* given) {
   Object self(checked(Region::type.tp_alloc(&Region::type, 0)));
   auto* region = Region::from(self.get());
-  new (&region->cpu_state) at::Tensor();  // other members are fine as zeros, but for this one and the next
+  new (&region->hooked) Hooked();  // other members are fine as zeros, but for this one and the next two
+  new (&region->cpu_state) std::unique_ptr<GeneratorState>();
   new (&region->places) std::unordered_map<uint32_t, Place>();
   region->function = new_reference(given[0]);
   region->args = new_reference(given[1]);
@@ -58,7 +33,7 @@ PyObject* begin_region(PyObject*, PyObject* const* given) {
   region->check = given[4] == Py_True;
   region->early_stop = given[5] == Py_True;
   region->capture();
-  if (given[6] == Py_True) region->cpu_state = generator_state();
+  if (given[6] == Py_True) region->cpu_state = GeneratorState::current();
   if (region->inputs) {  // which has taken them apart
     Py_CLEAR(region->args);
     Py_CLEAR(region->kwargs);
@@ -72,7 +47,7 @@ PyObject* start(PyObject* self, PyObject* const*) {
 }
 
 void finish_forward(Region* region, PyObject* output) {
-  with_error_kept([] { at::SavedTensorDefaultHooks::pop_hooks(); });
+  with_error_kept([&] { Hooks<Region>::pop(region); });
   with_error_kept([&] { region->end_forward(output); });
 }
 
@@ -108,31 +83,31 @@ PyObject* registers_hooks(PyObject* self, PyObject* const*) { return PyBool_From
 
 PyObject* states(PyObject* self, void*) {
   REPRISE_BEGIN
-  return states_of(Region::from(self)->states, Region::from(self)->cpu_state).release();
+  return states_of(Region::from(self)->states, Region::from(self)->cpu_state.get()).release();
   REPRISE_END(nullptr)
 }
 
 int set_states(PyObject* self, PyObject* value, void*) {
   Py_XSETREF(Region::from(self)->states, new_reference(value));
-  Region::from(self)->cpu_state = at::Tensor();  // it is in there
+  Region::from(self)->cpu_state.reset();  // it is in there
   return 0;
 }
 
-size_t slot_index(Region* region, PyObject* index) {
+uint32_t slot_index(Region* region, PyObject* index) {
   const auto at = static_cast<size_t>(as_integer(index));
-  TORCH_CHECK_INDEX(at < region->records.size(), "there is no saved tensor ", at);
-  return at;
+  TORCH_CHECK_INDEX(at < region->saved_count(), "there is no saved tensor ", at);
+  return static_cast<uint32_t>(at);
 }
 
 PyObject* metadata(PyObject* self, PyObject* const* given) {
   auto* region = Region::from(self);
-  const auto& record = region->records[slot_index(region, given[0])];
-  return region->looks[record.metadata].as_tuple(record.version).release();
+  const auto index = slot_index(region, given[0]);
+  return region->look(index).as_tuple(region->record(index).version).release();
 }
 
 // Of an argument: (address, (offset, strides, conjugated, negated), a tensor over its storage).
 PyObject* place(PyObject* self, PyObject* const* given) {
-  const auto& place = Region::from(self)->places.at(static_cast<uint32_t>(as_integer(given[0])));
+  const auto place = Region::from(self)->place(static_cast<uint32_t>(as_integer(given[0])));
   const auto whole = at::empty({0}, at::device(place.storage.device()).dtype(at::kByte)).set_(place.storage);
   const auto layout = py::make_tuple(place.offset, py::tuple(py::cast(std::vector<int64_t>(place.strides.begin(), place.strides.end()))),
                                      place.conjugated, place.negated);
@@ -141,33 +116,16 @@ PyObject* place(PyObject* self, PyObject* const* given) {
 
 PyObject* version_handle(PyObject* self, PyObject* const* given) {
   auto* region = Region::from(self);
-  return VersionHandle::make(region->records[slot_index(region, given[0])].counter).release();
-}
-
-PyObject* is_in_graph(PyObject* self, PyObject* const* given) {
-  auto* region = Region::from(self);
-  return PyBool_FromLong(region->records[slot_index(region, given[0])].slot != nullptr);
-}
-
-// The indices of the slots that are in a set of identities.
-PyObject* indices_of(PyObject* self, PyObject* const* given) {
-  auto* region = Region::from(self);
-  Object found(checked(PySet_New(nullptr)));
-  for (size_t index = 0; index < region->records.size(); ++index) {
-    PyObject* slot = region->records[index].slot;
-    if (slot && PySet_Contains(given[0], Object(checked(PyLong_FromVoidPtr(slot))).get()) == 1)
-      PySet_Add(found.get(), integer(static_cast<int64_t>(index)).get());
-  }
-  return found.release();
+  return VersionHandle::make(region->record(slot_index(region, given[0])).counter).release();
 }
 
 PyObject* find_values(PyObject* self, PyObject* const* given) {
-  Object values = Region::from(self)->find_values(as_integer(given[0]));
-  return values ? values.release() : none();
+  auto values = Region::from(self)->find_values(as_integer(given[0]));
+  return values ? RecomputedTensors::make(std::move(values)).release() : none();
 }
 
 PyObject* keep_values(PyObject* self, PyObject* const* given) {
-  Region::from(self)->keep_values(as_integer(given[0]), given[1]);
+  Region::from(self)->keep_values(as_integer(given[0]), RecomputedTensors::shared_of(given[1]));
   return none();
 }
 
@@ -175,24 +133,23 @@ PyObject* unpack_slot(PyObject* self, PyObject* const* given) { return Region::f
 
 PyObject* unpack_at(PyObject* self, PyObject* const* given) {
   auto* region = Region::from(self);
-  Object slot(new_reference(region->records[slot_index(region, given[0])].slot));
-  TORCH_CHECK_INDEX(slot, "the graph has no such slot any more");
-  return region->unpack(slot.get());
+  return THPVariable_Wrap(region->unpack_at(slot_index(region, given[0])));
 }
 
 PyObject* put_back(PyObject* self, PyObject* const* given) {
+  TORCH_CHECK_TYPE(Py_TYPE(given[0]) == &Slot::type && THPVariable_Check(given[1]), "put_back takes a slot and its tensor");
   const auto task = torch::autograd::get_current_graph_task_id();
-  Object values = Region::from(self)->find_values(task);
+  auto values = Region::from(self)->find_values(task);
   if (!values) {
-    values = RecomputedTensors::make(0);
-    RecomputedTensors::from(values.get())->task = task;
-    Region::from(self)->keep_values(task, values.get());
+    values = std::make_shared<Values>();
+    values->task = task;
+    Region::from(self)->keep_values(task, values);
   }
-  RecomputedTensors::from(values.get())->set(Slot::from(given[0])->index, given[1]);
-  return values.release();
+  values->set(Slot::from(given[0])->index, THPVariable_Unpack(given[1]));
+  return RecomputedTensors::make(std::move(values)).release();
 }
 
-PyObject* saved_count(PyObject* self, PyObject* const*) { return PyLong_FromSize_t(Region::from(self)->records.size()); }
+PyObject* saved_count(PyObject* self, PyObject* const*) { return PyLong_FromSize_t(Region::from(self)->saved_count()); }
 
 PyObject* inner_versions(PyObject* self, void*) {
   REPRISE_BEGIN
@@ -208,16 +165,14 @@ PyMethodDef region_methods[] = {
     method<first_changed>("first_changed", "The index of the first input that was changed in place since the call, or -1."),
     method<tensors>("tensors", "The tensors among flat arguments."),
     method<has_batched>("has_batched", "Whether one of them is of torch.func.vmap."),
-    method<registers_hooks>("registers_hooks", "Whether hooks were registered while forward ran, on arguments or elsewhere."),
+    method<registers_hooks>("registers_hooks", "Whether forward registered hooks, on arguments or elsewhere, or still runs."),
     method<unpack_slot>("unpack", "(slot): its tensor."),
-    method<unpack_at>("unpack_at", "(index): the tensor of a slot that is in the graph."),
+    method<unpack_at>("unpack_at", "(index): the tensor of a slot, also of one that the graph has cleared."),
     method<put_back>("put_back", "(slot, tensor): have the next unpacking give it, while what this returns is kept."),
     method<saved_count>("saved_count", "How many tensors it has saved so far."),
     method<metadata>("metadata", "(index): what a saved tensor looked like."),
     method<place>("place", "(index): where an argument was, as (address, layout, a tensor over its storage)."),
     method<version_handle>("version_handle", "(index): what follows its version."),
-    method<is_in_graph>("is_in_graph", "(index): whether the graph has its slot."),
-    method<indices_of>("indices_of", "(identities): the indices of these slots."),
     method<find_values>("find_values", "(task): what is left of a recomputation, or None."),
     method<keep_values>("keep_values", "(task, values): remember these for as long as they are alive."),
     {nullptr}};
@@ -264,7 +219,7 @@ void dealloc_region(PyObject* self) {
   Py_TRASHCAN_BEGIN(self, dealloc_region)  // regions own arguments, whose graphs own regions
   if (region->weak_references) PyObject_ClearWeakRefs(self);
   clear_region(self);
-  for (const auto& one : region->values_by_task) Py_DECREF(one.second);
+  std::destroy_at(&region->hooked);
   std::destroy_at(&region->cpu_state);
   std::destroy_at(&region->flat);
   std::destroy_at(&region->records);
@@ -278,11 +233,12 @@ void dealloc_region(PyObject* self) {
 
 // ---- Recomputation
 
-PyObject* Recomputation::run(PyObject* function, PyObject* args, PyObject* kwargs) {
+std::shared_ptr<Values> Recomputation::run(PyObject* function, PyObject* args, PyObject* kwargs) {
   const bool graded = c10::GradMode::is_enabled();
   dispatch_modes = c10::impl::TorchDispatchModeTLS::stack_len();
-  Object kept = RecomputedTensors::make(wanted.size());
-  values = new_reference(kept.get());
+  const auto kept = std::make_shared<Values>();
+  kept->expect(wanted.size());
+  values = kept;
   Object frame(new_reference(reinterpret_cast<PyObject*>(PyEval_GetFrame())));
   // Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
   Hooks<Recomputation>::push(this);
@@ -297,12 +253,13 @@ PyObject* Recomputation::run(PyObject* function, PyObject* args, PyObject* kwarg
   }
   c10::GradMode::set_enabled(graded);
   outermost = nullptr;
-  with_error_kept([] { at::SavedTensorDefaultHooks::pop_hooks(); });
+  with_error_kept([&] { Hooks<Recomputation>::pop(this); });
+  with_error_kept([&] { put_snapshot_back(*kept); });
   with_error_kept([&] {
     if (comparison) call_method(comparison, REPRISE_NAME("end"));
   });
-  with_error_kept([&] { let_go(); });
-  return unless_error(std::move(kept));
+  with_error_kept([&] { end(); });
+  return PyErr_Occurred() ? nullptr : kept;
 }
 
 PyObject* begin_recomputation(PyObject*, PyObject* const* given) {
@@ -312,7 +269,7 @@ PyObject* begin_recomputation(PyObject*, PyObject* const* given) {
 
 PyObject* before(PyObject* self, void*) {
   REPRISE_BEGIN
-  return states_of(Recomputation::from(self)->before, Recomputation::from(self)->found_state).release();
+  return states_of(Recomputation::from(self)->before, Recomputation::from(self)->found_state.get()).release();
   REPRISE_END(nullptr)
 }
 
@@ -326,7 +283,10 @@ PyObject* is_abandoned(PyObject*, PyObject* const*) { Py_RETURN_FALSE; }
 
 PyObject* inherit(PyObject* self, PyObject* const* given) { return call(shared.inherit, self, given[0]).release(); }
 
-PyObject* run(PyObject* self, PyObject* const* given) { return Recomputation::from(self)->run(given[0], given[1], given[2]); }
+PyObject* run(PyObject* self, PyObject* const* given) {
+  auto values = Recomputation::from(self)->run(given[0], given[1], given[2]);
+  return values ? RecomputedTensors::make(std::move(values)).release() : nullptr;
+}
 
 PyObject* stop(PyObject* self, PyObject* const* given) { return Recomputation::from(self)->stop(given[0]) ? none() : nullptr; }
 
@@ -336,9 +296,9 @@ PyObject* forget_region(PyObject* self, PyObject* const*) {
 }
 
 PyObject* is_wanted(PyObject* self, PyObject* const* given) {
-  const auto& wanted = Recomputation::from(self)->wanted;
+  const auto* run = Recomputation::from(self);
   const auto index = static_cast<size_t>(as_integer(given[0]));
-  return PyBool_FromLong(index < wanted.size() && wanted[index]);
+  return PyBool_FromLong(!run->is_over && index < run->wanted.size() && run->wanted[index]);
 }
 
 PyMethodDef recomputation_methods[] = {
@@ -364,15 +324,16 @@ int traverse_recomputation(PyObject* self, visitproc visit, void* arg) {
   auto* run = Recomputation::from(self);
   Py_VISIT(run->region);
   Py_VISIT(run->later);
-  Py_VISIT(run->values);
   Py_VISIT(run->comparison);
+  Py_VISIT(run->snapshot);
   for (PyObject* one : {run->operator_log, run->put_off, run->outer, run->outer_holder, run->passed, run->before}) Py_VISIT(one);
   return 0;
 }
 
 int clear_recomputation(PyObject* self) {
   auto* run = Recomputation::from(self);
-  run->let_go();
+  Py_CLEAR(run->comparison);
+  Py_CLEAR(run->snapshot);
   Py_CLEAR(run->operator_log);
   Py_CLEAR(run->put_off);
   Py_CLEAR(run->outer);
@@ -389,6 +350,8 @@ void dealloc_recomputation(PyObject* self) {
   for (PyObject** one : {&run->later, &run->mismatch, &run->thread, &run->found, &run->modes_after}) Py_CLEAR(*one);
   Py_CLEAR(run->region);
   std::destroy_at(&run->found_state);
+  std::destroy_at(&run->hooked);
+  std::destroy_at(&run->values);
   std::destroy_at(&run->wanted);
   Py_TYPE(self)->tp_free(self);
 }
@@ -432,9 +395,9 @@ PyObject* setup(PyObject*, PyObject* const* given) {
 #undef REPRISE_TAKE
   const auto device = py::handle(given[1]).cast<c10::Device>();
   shared.accelerator = device.is_cpu() ? -1 : static_cast<int>(device.type());
+  Engine::install();
   return none();
 }
-
 
 PyMethodDef functions[] = {
     method<setup>("setup", "(names, device): what is done in Python."),

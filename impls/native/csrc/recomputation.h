@@ -9,20 +9,22 @@ struct Recomputation {
   PyObject_HEAD
   Region* region;      // owned until the run and what follows it are over: the recomputed graph owns this object
   PyObject* later;     // gives a saved tensor by its index after that, without owning the region; or null
-  PyObject* values;    // RecomputedTensors while the run is under way
   PyObject* mismatch;  // in what the run was not what forward was; or null
   PyObject* comparison;  // what compares and refuses, in Python; or null
+  PyObject* snapshot;  // of what there was when the run was to end, but went on; or null
   PyObject* operator_log;
   PyObject* put_off;  // a list of what stop() was called for while it has to wait; else null or None
   PyFrameObject* outermost;  // the frame in which the run began; or null
   // As in ``impls.state.restoration``, for which this stands while it holds the process lock.
   PyObject *thread, *outer, *outer_holder, *passed, *before, *found, *modes_after;
-  at::Tensor found_state;
+  std::unique_ptr<GeneratorState> found_state;
   char holds_lock, disturbed, entered;
   int depth;
-  std::vector<PyObject*> wanted;  // the slots to recompute, owned; null in place of those that are not needed
+  Hooked hooked;  // whose mutex guards ``count`` and ``is_over``
+  std::weak_ptr<Values> values;  // what the run has recomputed: the recomputed graph owns this object, and is not to own them
+  std::vector<bool> wanted;  // by index, whether a saved tensor is one to recompute
   int64_t slot_count, last, stop_index, late_write, due, count, inner_count, dispatch_modes;
-  char stopped, runs_on, failed, complete;
+  char stopped, runs_on, failed, complete, is_over;
 
   static PyTypeObject type;
   static Recomputation* from(PyObject* self) { return reinterpret_cast<Recomputation*>(self); }
@@ -30,7 +32,10 @@ struct Recomputation {
 
   static Object make(Region* region, PyObject* asked) {
     Object self(checked(type.tp_alloc(&type, 0)));
-    new (&from(self.get())->found_state) at::Tensor();
+    new (&from(self.get())->found_state) std::unique_ptr<GeneratorState>();
+    new (&from(self.get())->hooked) Hooked();
+    new (&from(self.get())->values) std::weak_ptr<Values>();
+    new (&from(self.get())->wanted) std::vector<bool>();
     from(self.get())->region = Region::from(new_reference(region->self()));
     from(self.get())->begin(asked);
     return self;
@@ -39,15 +44,18 @@ struct Recomputation {
   // ``asked`` is None for all slots that the graph has, or says of each slot whether it is asked for.
   void begin(PyObject* asked) {
     complete = region->complete;  // asked before the slots are, as forward may end meanwhile on another thread
-    slot_count = static_cast<int64_t>(region->records.size());
-    wanted.resize(slot_count, nullptr);
     last = -1;
-    for (int64_t index = 0; index < slot_count; ++index) {
-      PyObject* slot = region->records[index].slot;
-      if (!slot || (asked != Py_None && (index >= PyList_GET_SIZE(asked) || PyList_GET_ITEM(asked, index) != Py_True))) continue;
-      wanted[index] = new_reference(slot);  // rule 6: a slot that was already cleared is skipped
-      last = index;
-      ++due;
+    {
+      const std::lock_guard<std::mutex> lock(region->hooked.mutex);
+      slot_count = static_cast<int64_t>(region->records.size());
+      wanted.resize(slot_count, false);
+      for (int64_t index = 0; index < slot_count; ++index) {
+        if (!region->records[index].holders) continue;  // rule 6: a slot that was already cleared is skipped
+        if (asked != Py_None && (index >= PyList_GET_SIZE(asked) || PyList_GET_ITEM(asked, index) != Py_True)) continue;
+        wanted[index] = true;
+        last = index;
+        ++due;
+      }
     }
     if (last < 0) throw std::runtime_error("a recomputation was asked for nothing");
     late_write = region->early_stop ? find_late_write() : -1;
@@ -56,7 +64,10 @@ struct Recomputation {
 
   int64_t find_late_write() {
     const auto requires_grad = [&](int64_t index) { return region->looks[region->records[index].metadata].requires_grad; };
-    if (requires_grad(last) && (!last || requires_grad(last - 1))) return -1;  // nearly always
+    {
+      const std::lock_guard<std::mutex> lock(region->hooked.mutex);
+      if (requires_grad(last) && (!last || requires_grad(last - 1))) return -1;  // nearly always
+    }
     return as_integer(call(shared.find_late_write, region->self(), integer(last).get()).get());
   }
 
@@ -65,53 +76,93 @@ struct Recomputation {
     return comparison;
   }
 
-  PyObject* pack(PyObject* given) {
-    const auto index = count++;
-    Object replaced;
-    PyObject* object = given;
-    if (index < static_cast<int64_t>(wanted.size())) {  // it is empty once the run is over
-      const bool has_origin = region->records[index].has_origin;
-      if (has_origin && (has_moved(index, object) || !fits(index, object))) {
-        replaced = call_method(compare(), REPRISE_NAME("replace"), integer(index).get(), object);
-        object = replaced.get();
-      } else if (!has_origin && !fits(index, object)) {
-        call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object);
+  // What the recomputed graph gets for a tensor that it saves, so that it can be differentiated (rule 6). The index will do for
+  // what is wanted: it costs nothing, and no tensor is then kept by a node that the tensor keeps.
+  struct Kept {
+    int64_t index;
+    at::Tensor tensor;  // undefined if there is an index
+  };
+
+  // ``owner`` becomes a reference to this object. Throws python_error where the run is to end. Needs no GIL.
+  Kept save(const at::Tensor& given, Shareable* owner = nullptr) {
+    bool is_wanted = false, is_alike = true;
+    int64_t index;
+    {
+      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      index = count++;
+      if (owner) *owner = hooked.on_top;
+      if (!is_over && index < static_cast<int64_t>(wanted.size())) {
+        is_wanted = wanted[index];
+        is_alike = fits(index, given);
       }
     }
-    const bool is_wanted = index < static_cast<int64_t>(wanted.size()) && wanted[index];
-    if (is_wanted && values) RecomputedTensors::from(values)->set(index, object);
+    require(owner, self());
+    at::Tensor tensor = is_alike ? given : compare_with_forward(index, given);
+    if (is_wanted)
+      if (const auto kept = values.lock()) kept->set(index, tensor);
     if (index >= stop_index) {  // rule 5
+      py::gil_scoped_acquire gil;
       if (late_write >= 0) call_method(compare(), REPRISE_NAME("stop_after_operator"), integer(index).get());
-      else if (!stop(nullptr)) return nullptr;  // not thrown, which would take as long as all else
+      else if (!stop(nullptr)) throw python_error();
     }
-    // Rule 6: packed, so that the recomputed graph can be differentiated. The index will do for what is wanted: it costs
-    // nothing, and no tensor is then kept by a node that the tensor keeps.
-    if (is_wanted) return integer(index).release();
-    const auto& tensor = THPVariable_Unpack(object);
-    if (!tensor.requires_grad()) return new_reference(object);
-    if (c10::impl::TorchDispatchModeTLS::stack_len() || !THPVariable_CheckExact(object))
-      return call(shared.detach_without_modes, object).release();
-    return THPVariable_Wrap(tensor.detach());
+    if (is_wanted) return {index, {}};
+    if (!tensor.requires_grad()) return {-1, tensor};
+    py::gil_scoped_acquire gil;
+    Object object(checked(THPVariable_Wrap(tensor)));
+    return {-1, THPVariable_Unpack(call(shared.detach_without_modes, object.get()).get())};
   }
 
-  bool fits(int64_t index, PyObject* object) {
-    const auto& tensor = THPVariable_Unpack(object);
-    const auto version = region->records[index].version;
-    return version == version_of(tensor) && region->looks[region->records[index].metadata].fits(tensor, object);
+  // Whether a tensor is certainly what forward saved. If not, Python tells.
+  bool fits(int64_t index, const at::Tensor& tensor) {
+    const std::lock_guard<std::mutex> lock(region->hooked.mutex);
+    const auto& record = region->records[index];
+    return record.version == version_of(tensor) && region->looks[record.metadata].fits(tensor) &&
+        !(record.has_origin && has_moved(index, tensor));
   }
 
-  bool has_moved(int64_t index, PyObject* object) {
+  // The tensor to keep in place of one that may be another one than in forward. Ends the run if it is.
+  at::Tensor compare_with_forward(int64_t index, const at::Tensor& tensor) {
+    py::gil_scoped_acquire gil;
+    if (is_over) return tensor;
+    Object object(checked(THPVariable_Wrap(tensor)));
+    const auto record = region->record(index);
+    if (record.has_origin) {
+      Object replaced = call_method(compare(), REPRISE_NAME("replace"), integer(index).get(), object.get());
+      return THPVariable_Unpack(replaced.get());
+    }
+    if (record.version != version_of(tensor) || !region->look(index).fits(tensor, object.get()))
+      call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object.get());
+    return tensor;
+  }
+
+  bool has_moved(int64_t index, const at::Tensor& tensor) {
     const auto place = region->places.find(static_cast<uint32_t>(index));
-    return place == region->places.end() || !place->second.is_of(THPVariable_Unpack(object));
+    return place == region->places.end() || !place->second.is_of(tensor);
   }
+
+  // Needs no GIL.
+  at::Tensor unpack(const Kept& kept) {
+    if (kept.tensor.defined()) return kept.tensor;
+    if (!is_over)
+      if (const auto recomputed = values.lock())
+        if (auto tensor = recomputed->get(kept.index); tensor.defined()) return tensor;
+    py::gil_scoped_acquire gil;
+    if (!later) later = call(shared.unpack_later, region->self()).release();
+    Object tensor = call(later, integer(kept.index).get());
+    TORCH_CHECK_TYPE(THPVariable_Check(tensor.get()), "a recomputation gave no tensor");
+    return THPVariable_Unpack(tensor.get());
+  }
+
+  // For Python: a saved tensor is its index or a tensor.
+  PyObject* pack(PyObject* tensor) { return as_object(save(THPVariable_Unpack(tensor))).release(); }
 
   PyObject* unpack(PyObject* packed) {
     if (!PyLong_CheckExact(packed)) return new_reference(packed);
-    const auto index = as_integer(packed);
-    if (values && RecomputedTensors::from(values)->has(index))
-      return new_reference(RecomputedTensors::from(values)->tensors[index]);
-    if (!later) later = call(shared.unpack_later, region->self()).release();
-    return call(later, packed).release();
+    return THPVariable_Wrap(unpack(Kept{as_integer(packed), {}}));
+  }
+
+  static Object as_object(const Kept& kept) {
+    return kept.tensor.defined() ? Object(checked(THPVariable_Wrap(kept.tensor))) : integer(kept.index);
   }
 
   // The run and what follows it are over. A recomputed graph that is kept somewhere must not own the region, which may own what
@@ -144,15 +195,31 @@ struct Recomputation {
     runs_on = !(ProcessWide::current() == region->mode_state.process_wide) ||
         (region->registers_hooks() && call(shared.has_removed_hooks_for_now).get() == Py_True) || is_inside_hooks_always_called();
     if (!runs_on) PyErr_SetNone(shared.StopRecomputation);
-    else keep_copies();
+    else take_snapshot();
     return runs_on;
   }
 
   // Of what has been recomputed, which what is left of the function may change in place.
-  void keep_copies() {
-    auto* kept = values ? RecomputedTensors::from(values) : nullptr;
-    for (size_t index = 0; kept && index < kept->tensors.size(); ++index)
-      if (kept->has(index)) kept->set(index, call(shared.copy_with_version, kept->tensors[index]).get());
+  void take_snapshot() {
+    const auto kept = values.lock();
+    Object by_index(checked(PyDict_New()));
+    int64_t index = 0;
+    for (const auto& one : kept ? kept->tensors() : std::vector<at::Tensor>()) {
+      if (one.defined()) {
+        Object tensor(checked(THPVariable_Wrap(one)));
+        if (PyDict_SetItem(by_index.get(), integer(index).get(), tensor.get()) < 0) throw python_error();
+      }
+      ++index;
+    }
+    snapshot = call(shared.Snapshot, by_index.get()).release();
+  }
+
+  void put_snapshot_back(Values& kept) {
+    if (!snapshot) return;
+    Object taken(std::exchange(snapshot, nullptr)), changed = call_method(taken.get(), REPRISE_NAME("changed"));
+    PyObject *key, *tensor;
+    for (Py_ssize_t position = 0; PyDict_Next(changed.get(), &position, &key, &tensor);)
+      if (const auto index = as_integer(key); kept.has(index)) kept.set(index, THPVariable_Unpack(tensor));
   }
 
   bool is_inside_hooks_always_called() {
@@ -170,18 +237,18 @@ struct Recomputation {
   }
 
   // Returns the recomputed tensors, or null with the function's exception set.
-  PyObject* run(PyObject* function, PyObject* args, PyObject* kwargs);
+  std::shared_ptr<Values> run(PyObject* function, PyObject* args, PyObject* kwargs);
 
   bool enter();
   void leave();
   void release_lock();
 
-  void let_go() {
+  void end() {
+    {
+      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      is_over = true;
+    }
     Py_CLEAR(comparison);
-    Py_CLEAR(values);  // the recomputed graph owns this object, and is not to own them
-    std::vector<PyObject*> dropped;
-    dropped.swap(wanted);
-    for (PyObject* slot : dropped) Py_XDECREF(slot);
   }
 };
 

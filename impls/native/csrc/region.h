@@ -3,13 +3,15 @@
 
 #include "tensors.h"
 
+#include <algorithm>
+
 namespace reprise {
 
 struct Region;
 Object capture_inner(PyObject* owner, PyObject* args, PyObject* kwargs);
 void on_inner_save(PyObject* owner, const at::Tensor& tensor, PyObject* object, PyObject* origin);
 
-// Stands in the graph for a saved tensor. It owns its region, and the region sees by its end that the graph has cleared it.
+// A saved tensor, for Python and for whoever calls the hooks from there: the graph itself has ``SavedByRegion``.
 struct Slot {
   PyObject_HEAD
   Region* region;
@@ -17,16 +19,17 @@ struct Slot {
 
   static PyTypeObject type;
   static Slot* from(PyObject* self) { return reinterpret_cast<Slot*>(self); }
+  static Object make(Region* region, uint32_t index);  // is one of the record's holders
   static void dealloc(PyObject* self);
 };
 
 // What a region remembers of a saved tensor.
 struct Record {
-  PyObject* slot;  // not owned; null once the graph has cleared it
   c10::VariableVersion counter;
   uint32_t version;
-  uint32_t metadata : 31;
-  uint32_t has_origin : 1;
+  uint32_t metadata;
+  uint32_t holders;  // what the graph has of it, and slots; none once the graph has cleared it
+  bool has_origin;
 };
 
 // Where in memory a saved tensor is that may have been there before the region: another one in its place has other values.
@@ -73,6 +76,7 @@ inline bool closes_over_results(PyObject* function) {
 
 struct FlatTensor {
   PyObject* tensor;  // owned by the arguments
+  const c10::TensorImpl* impl;
   c10::VariableVersion counter;
   uint32_t version;
 };
@@ -80,6 +84,9 @@ struct FlatTensor {
 struct Region {
   PyObject_HEAD
   PyObject* weak_references;
+  // Guards ``records``, ``looks``, ``places`` and ``values_by_task``. All else is read and written with the GIL, but for what
+  // forward's thread reads while its hooks are on top: it was there before.
+  Hooked hooked;
   // Objects of Python, each owned or null. ``inputs`` is null if args and kwargs are flat: then they are kept as they are.
   PyObject *function, *args, *kwargs, *inputs, *context, *modes, *pass_through, *modes_after, *states, *stream,
       *operator_log, *origins, *candidates, *closed_over, *changed_name, *enclosing, *inner_places;
@@ -87,13 +94,13 @@ struct Region {
   int64_t hooks_at_start, hooks_at_end;
   uint64_t first_sequence_number;
   ModeState mode_state;
-  at::Tensor cpu_state;  // of the CPU's generator, if there is nothing else that random numbers may come from
+  std::unique_ptr<GeneratorState> cpu_state;  // if there is nothing else that random numbers may come from
   std::vector<FlatTensor> flat;
   std::vector<Record> records;
   std::vector<Metadata> looks;  // neighbours often look the same, and share one
   std::unordered_map<uint32_t, Place> places;  // of those that have an origin
   std::vector<uint32_t> inner_versions;  // of the tensors that regions inside saved
-  std::vector<std::pair<int64_t, PyObject*>> values_by_task;  // weak references
+  std::vector<std::pair<int64_t, std::weak_ptr<Values>>> values_by_task;
 
   static PyTypeObject type;
   static Region* from(PyObject* self) { return reinterpret_cast<Region*>(self); }
@@ -110,7 +117,7 @@ struct Region {
     }
     const auto& counter = THPVariable_Unpack(value).unsafeGetTensorImpl()->version_counter();
     if (!counter.enabled()) return false;  // made in inference mode
-    flat.push_back({value, counter, counter.current_version()});
+    flat.push_back({value, THPVariable_Unpack(value).unsafeGetTensorImpl(), counter, counter.current_version()});
     return true;
   }
 
@@ -142,77 +149,153 @@ struct Region {
   }
   static bool is_owner(PyObject* object);
 
-  bool contains(PyObject* object) const {
+  bool contains(const at::Tensor& tensor) const {
     for (const auto& one : flat)
-      if (one.tensor == object) return true;
+      if (one.impl == tensor.unsafeGetTensorImpl()) return true;
     return false;
   }
 
-  uint32_t remember(const at::Tensor& tensor, PyObject* object) {
-    if (looks.empty() || !looks.back().fits(tensor)) looks.push_back(Metadata::of(tensor, object));
-    return static_cast<uint32_t>(looks.size() - 1);
+  // A tensor that is saved gets an index, and whoever asks is one of its record's holders; ``owner`` becomes a reference to the
+  // region. Needs no GIL, and takes it only for what is rare.
+  uint32_t save(const at::Tensor& tensor, Shareable* owner = nullptr) {
+    const auto index = save_with(tensor, owner);
+    require(owner, self());
+    return index;
   }
 
-  PyObject* pack(PyObject* object) {
-    const auto& tensor = THPVariable_Unpack(object);
+  uint32_t save_with(const at::Tensor& tensor, Shareable* owner) {
+    const bool asks_python = Metadata::asks_python(tensor), from_outside = check && may_be_from_outside(tensor);
+    const bool is_argument = from_outside && (tensor.is_leaf() || tensor.is_view()) && contains(tensor);
+    if (!asks_python && !enclosing && (!from_outside || is_argument))
+      return remember(tensor, Metadata::of(tensor), is_argument, owner);
+    py::gil_scoped_acquire gil;
+    Object object(checked(THPVariable_Wrap(tensor))), origin;
+    const auto index = remember(tensor, asks_python ? Metadata::from_python(tensor, object.get()) : Metadata::of(tensor),
+                                is_argument, owner);
+    try {
+      if (from_outside && !is_argument) origin = find_origin(tensor, object.get(), index);
+      if (enclosing) on_inner_save(enclosing, tensor, object.get(), origin.get());
+    } catch (...) {
+      let_go(index);
+      throw;
+    }
+    return index;
+  }
+
+  uint32_t remember(const at::Tensor& tensor, Metadata&& metadata, bool is_argument, Shareable* owner) {
     const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
-    const auto look = remember(tensor, object);
+    std::optional<Place> place;
+    if (is_argument && tensor.is_leaf() && may_have_place(tensor)) place.emplace(tensor, true);  // it may be given other data
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    if (looks.empty() || !looks.back().fits(tensor)) looks.push_back(std::move(metadata));
     // Rule 1: hooks do not stack, only the innermost region is asked.
-    records.push_back({nullptr, counter, counter.current_version(), look, 0});
-    auto* slot = PyObject_New(Slot, &Slot::type);
-    if (!slot) throw python_error();
-    Object owned(records.back().slot = reinterpret_cast<PyObject*>(slot));
-    slot->index = static_cast<uint32_t>(records.size() - 1);
-    slot->region = from(new_reference(self()));
-    Object origin;
-    if (check) origin = find_origin(tensor, object, slot->index);
-    if (enclosing) on_inner_save(enclosing, tensor, object, origin.get());
-    return owned.release();
+    records.push_back({counter, counter.current_version(), static_cast<uint32_t>(looks.size() - 1), 1, place.has_value()});
+    const auto index = static_cast<uint32_t>(records.size() - 1);
+    if (place) places.emplace(index, std::move(*place));  // its Origin is made if it has been
+    if (owner) *owner = hooked.on_top;
+    return index;
   }
 
-  // What a saved tensor is or is a view of, if that may be from outside. Nearly all are results that the region has made.
-  Object find_origin(const at::Tensor& tensor, PyObject* object, uint32_t index) {
-    const bool is_leaf = tensor.is_leaf(), is_result = !is_leaf && !tensor.is_view();
-    const bool is_cast = !is_leaf && is_cast_of_leaf(tensor);
-    if (is_result && !is_cast) {
-      const auto& node = tensor.grad_fn();
-      if (!node || node->sequence_nr() >= first_sequence_number) return {};
-    }
-    // One of symbolic sizes, which a compiler traces, has no memory to tell it by, and a nested one several places.
+  // One holder more.
+  void hold(uint32_t index) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    ++records[index].holders;
+  }
+
+  // One holder less.
+  void let_go(uint32_t index) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    if (!--records[index].holders) records[index].counter = c10::VariableVersion();  // nobody is going to unpack it
+  }
+
+  // Nearly all are results that the region has made.
+  bool may_be_from_outside(const at::Tensor& tensor) const {
+    if (tensor.is_leaf() || tensor.is_view() || is_cast_of_leaf(tensor)) return true;
+    const auto& node = tensor.grad_fn();
+    return node && node->sequence_nr() < first_sequence_number;
+  }
+
+  // One of symbolic sizes, which a compiler traces, has no memory to tell it by, and a nested one several places.
+  static bool may_have_place(const at::Tensor& tensor) {
     const auto* impl = tensor.unsafeGetTensorImpl();
-    if (!tensor.has_storage() || impl->has_symbolic_sizes_strides() || impl->is_nested()) return {};
-    if (!is_result && contains(object)) {
-      if (is_leaf) {  // which may be given other data; its Origin is made if it has been
-        records[index].has_origin = 1;
-        places.emplace(index, Place(tensor, true));
-      }
-      return {};
-    }
+    return tensor.has_storage() && !impl->has_symbolic_sizes_strides() && !impl->is_nested();
+  }
+
+  // What a saved tensor is or is a view of, if that may be from outside.
+  Object find_origin(const at::Tensor& tensor, PyObject* object, uint32_t index) {
+    if (!may_have_place(tensor)) return {};
+    const bool is_result = !tensor.is_leaf() && !tensor.is_view();
     Object origin = call(shared.note_origin, self(), integer(index).get(), object, is_result ? Py_True : Py_False);
     if (origin.get() == Py_None) return {};
-    if (!is_cast) places.emplace(index, Place(tensor, false));
+    if (tensor.is_leaf() || !is_cast_of_leaf(tensor)) {
+      Place place(tensor, false);
+      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      places.emplace(index, std::move(place));
+    }
     return origin;
   }
+
+  void note_origin(uint32_t index) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    records[index].has_origin = true;
+  }
+
+  PyObject* pack(PyObject* object) { return Slot::make(this, save(THPVariable_Unpack(object))).release(); }
 
   PyObject* unpack(PyObject* packed) {
     if (Py_TYPE(packed) != &Slot::type || Slot::from(packed)->region != this) {
       PyErr_Format(PyExc_TypeError, "packed is %R; it must be a slot of this region", packed);
       throw python_error();
     }
-    const auto index = Slot::from(packed)->index;
-    require_version(index, records[index].counter.current_version(), false);
-    const auto task = torch::autograd::get_current_graph_task_id();
-    Object values = find_values(task);
-    PyObject* tensor = values ? RecomputedTensors::from(values.get())->pop(index) : nullptr;  // rule 4: it dies as it is unpacked
-    if (!tensor) tensor = recompute(task, packed);
-    if (!tensor) tensor = call(shared.recompute, self(), integer(task).get(), packed, Py_False).release();
-    Object owned(tensor);
-    TORCH_CHECK_TYPE(THPVariable_Check(tensor), "a recomputation gave no tensor");
-    require_version(index, version_of(THPVariable_Unpack(tensor)), true);
-    return owned.release();
+    return THPVariable_Wrap(unpack(Slot::from(packed)->index));
   }
 
-  PyObject* recompute(int64_t task, PyObject* slot);
+  // The tensor that was saved, from a recomputation if need be. Needs no GIL.
+  at::Tensor unpack(uint32_t index) {
+    const auto task = torch::autograd::get_current_graph_task_id();
+    uint32_t version, now;
+    std::shared_ptr<Values> values;
+    {
+      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      const auto& record = records[index];
+      version = record.version;
+      now = record.counter.enabled() ? record.counter.current_version() : version;
+      values = find_locked(task);
+    }
+    if (now != version) refuse_changed(index, now, false);
+    at::Tensor tensor = values ? values->pop(index) : at::Tensor();  // rule 4: it dies as it is unpacked
+    if (!tensor.defined()) {
+      py::gil_scoped_acquire gil;
+      tensor = recompute(task, index);
+      if (!tensor.defined()) {
+        Object made = call(shared.recompute, self(), integer(task).get(), integer(index).get(), Py_False);
+        TORCH_CHECK_TYPE(THPVariable_Check(made.get()), "a recomputation gave no tensor");
+        tensor = THPVariable_Unpack(made.get());
+      }
+    }
+    if (version_of(tensor) != version) refuse_changed(index, version_of(tensor), true);
+    return tensor;
+  }
+
+  // As ``unpack``, also where the graph has cleared the slot: a recomputed graph that is kept may need it.
+  at::Tensor unpack_at(uint32_t index) {
+    struct Holder {
+      Region* region;
+      uint32_t index;
+      Holder(Region* of, uint32_t at) : region(of), index(at) { region->hold(index); }
+      ~Holder() { region->let_go(index); }
+    } holder{this, index};
+    return unpack(index);
+  }
+
+  [[noreturn]] void refuse_changed(uint32_t index, uint32_t now, bool recomputed) {
+    py::gil_scoped_acquire gil;
+    call(shared.refuse_changed, self(), integer(index).get(), integer(now).get(), recomputed ? Py_True : Py_False);
+    throw std::logic_error("what refuses has returned");
+  }
+
+  // With the GIL. Undefined if it is left to Python.
+  at::Tensor recompute(int64_t task, uint32_t index);
 
   bool registers_hooks() const {
     return hooks_at_end == -1 || hooks_at_end != hooks_at_start;
@@ -236,38 +319,47 @@ struct Region {
     return false;
   }
 
-  void require_version(uint32_t index, uint32_t now, bool recomputed) {
-    if (now != records[index].version)
-      call(shared.refuse_changed, self(), integer(index).get(), integer(now).get(), recomputed ? Py_True : Py_False);
-  }
-
   // ---- values
 
-  Object find_values(int64_t task) {
-    for (const auto& [key, reference] : values_by_task) {
-      if (key != task) continue;
-      PyObject* values = nullptr;
-      if (PyWeakref_GetRef(reference, &values) < 0) throw python_error();
-      return Object(values);
-    }
+  std::shared_ptr<Values> find_locked(int64_t task) const {
+    for (const auto& [key, values] : values_by_task)
+      if (key == task) return values.lock();
     return {};
   }
 
-  void keep_values(int64_t task, PyObject* values) {
-    Object reference(checked(PyWeakref_NewRef(values, nullptr)));
-    std::vector<std::pair<int64_t, PyObject*>> before, kept;
-    before.swap(values_by_task);
-    for (const auto& one : before) {
-      PyObject* alive = nullptr;
-      if (one.first != task && PyWeakref_GetRef(one.second, &alive) == 1) {
-        kept.push_back(one);
-        Py_DECREF(alive);
-      } else {
-        Py_DECREF(one.second);
-      }
-    }
-    kept.emplace_back(task, reference.release());
-    values_by_task = std::move(kept);
+  std::shared_ptr<Values> find_values(int64_t task) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    return find_locked(task);
+  }
+
+  void keep_values(int64_t task, const std::shared_ptr<Values>& values) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const auto is_over = [&](const auto& one) { return one.first == task || one.second.expired(); };
+    values_by_task.erase(std::remove_if(values_by_task.begin(), values_by_task.end(), is_over), values_by_task.end());
+    values_by_task.emplace_back(task, values);
+  }
+
+  // ---- what was saved
+
+  size_t saved_count() {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    return records.size();
+  }
+
+  Record record(uint32_t index) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    return records[index];
+  }
+
+  Place place(uint32_t index) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    return places.at(index);
+  }
+
+  // With the GIL.
+  Metadata look(uint32_t index) {
+    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    return looks[records[index].metadata].copy();
   }
 
   // ---- what the recomputation asks
@@ -288,7 +380,7 @@ struct Region {
       PyObject *key, *value;
       for (Py_ssize_t position = 0; PyDict_Next(origins, &position, &key, &value);) {
         const auto index = as_integer(key);
-        if (index >= 0) records[index].has_origin = 1;
+        if (index >= 0) note_origin(static_cast<uint32_t>(index));
         else has_inner_origins = 1;
       }
     }
@@ -307,11 +399,20 @@ struct Region {
   }
 };
 
+inline Object Slot::make(Region* region, uint32_t index) {
+  auto* slot = PyObject_New(Slot, &Slot::type);
+  if (!slot) {
+    region->let_go(index);
+    throw python_error();
+  }
+  slot->index = index;
+  slot->region = Region::from(new_reference(region->self()));
+  return Object(reinterpret_cast<PyObject*>(slot));
+}
+
 inline void Slot::dealloc(PyObject* self) {
   Region* region = from(self)->region;
-  auto& record = region->records[from(self)->index];
-  record.slot = nullptr;
-  record.counter = c10::VariableVersion();  // nobody is going to unpack it
+  region->let_go(from(self)->index);
   PyObject_Free(self);
   Py_DECREF(region->self());
 }

@@ -17,19 +17,23 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 #include <structmember.h>
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #ifdef Py_GIL_DISABLED
-#error "impls.native relies on the GIL: its objects have no locks of their own"
+#error "impls.native relies on the GIL: what is rare has no locks of its own"
 #endif
 
 namespace reprise {
@@ -41,9 +45,9 @@ using Object = THPObjectPtr;  // an owned reference
   _(StopRecomputation) _(RemovableHandle) _(default_generator) _(atoms) _(capture_inputs) _(capture_inner)         \
   _(current_modes) _(pass_through) _(process_wide) _(tensor_metadata) _(detach_without_modes) _(note_origin)       \
   _(settle_origins) _(recompute) _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(running)  \
-  _(current_thread) _(current_graph_exec_group) _(queue_callback) _(process_lock) _(remove_thread_object)          \
+  _(current_thread) _(current_graph_exec_group) _(process_lock) _(remove_thread_object)          \
   _(put_modes_back) _(inherit) _(refuse_difference) _(code_of_hooked_call) _(is_inside_hooks_always_called)        \
-  _(Size) _(closed_over_results) _(find_changed) _(has_removed_hooks_for_now) _(unpack_later) _(copy_with_version)
+  _(Size) _(closed_over_results) _(find_changed) _(has_removed_hooks_for_now) _(unpack_later) _(Snapshot)
 
 struct Shared {
 #define REPRISE_FIELD(name) PyObject* name = nullptr;
@@ -102,6 +106,35 @@ inline int64_t as_integer(PyObject* object) {
 inline PyObject* new_reference(PyObject* object) {
   Py_XINCREF(object);
   return object;
+}
+
+// A reference to an object of Python that may be copied and dropped without the GIL.
+using Shareable = std::shared_ptr<PyObject>;
+
+inline Shareable make_shareable(PyObject* object) {
+  return {new_reference(object), [](PyObject* owned) {
+            if (!Py_IsInitialized()) return;  // the interpreter has ended before the graph
+            py::gil_scoped_acquire gil;
+            Py_DECREF(owned);
+          }};
+}
+
+// What whoever has hooks on top needs for hooks that run without the GIL. Nothing runs under ``mutex`` that takes the GIL.
+struct Hooked {
+  std::mutex mutex;
+  Shareable on_top;  // the object itself, while its hooks are on top
+
+  void set_on_top(Shareable object) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    on_top.swap(object);  // what was there is dropped after the lock
+  }
+};
+
+// Makes a reference if there is none: a thread that inherited the hooks may save tensors after they were taken off.
+inline void require(Shareable* owner, PyObject* object) {
+  if (!owner || *owner) return;
+  py::gil_scoped_acquire gil;
+  *owner = make_shareable(object);
 }
 
 inline int64_t registration_count() {
@@ -193,25 +226,41 @@ inline void with_error_kept(Function function) {
 // Returns what a call gave, unless what was due after it has failed.
 inline PyObject* unless_error(Object result) { return PyErr_Occurred() ? nullptr : result.release(); }
 
-// The generator that everything on the CPU draws from.
-inline at::Tensor generator_state() {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
+// The state of the generator that everything on the CPU draws from. As a tensor, it takes ten times as long to get and to set.
+struct GeneratorState {
+  at::mt19937 engine;
+  std::optional<float> next_float;
+  std::optional<double> next_double;
 
-inline void set_generator_state(const at::Tensor& state) {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
-}
+  static std::unique_ptr<GeneratorState> current() {
+    auto generator = at::detail::getDefaultCPUGenerator();
+    auto* own = at::check_generator<at::CPUGeneratorImpl>(generator);
+    const std::scoped_lock<std::mutex> lock(generator.mutex());
+    return std::make_unique<GeneratorState>(
+        GeneratorState{own->engine(), own->next_float_normal_sample(), own->next_double_normal_sample()});
+  }
+  void put_into(at::Generator generator) const {
+    auto* own = at::check_generator<at::CPUGeneratorImpl>(generator);
+    const std::scoped_lock<std::mutex> lock(generator.mutex());
+    own->set_engine(engine);
+    own->set_next_float_normal_sample(next_float);
+    own->set_next_double_normal_sample(next_double);
+  }
+  void restore() const { put_into(at::detail::getDefaultCPUGenerator()); }
+  at::Tensor as_tensor() const {
+    const auto generator = at::detail::createCPUGenerator();
+    put_into(generator);
+    return generator.get_state();
+  }
+};
 
 // States as ``impls.state.random_numbers`` has them.
-inline Object states_of(PyObject* list, const at::Tensor& cpu_state) {
+inline Object states_of(PyObject* list, const GeneratorState* cpu_state) {
   if (list) return Object(new_reference(list));
   Object made(checked(PyList_New(0)));
-  if (cpu_state.defined()) {
-    Object tensor(checked(THPVariable_Wrap(cpu_state))), pair(checked(PyTuple_Pack(2, shared.default_generator, tensor.get())));
+  if (cpu_state) {
+    Object tensor(checked(THPVariable_Wrap(cpu_state->as_tensor())));
+    Object pair(checked(PyTuple_Pack(2, shared.default_generator, tensor.get())));
     if (PyList_Append(made.get(), pair.get()) < 0) throw python_error();
   }
   return made;

@@ -47,20 +47,20 @@ inline bool Recomputation::enter() {
     Object holder = holds ? Object(new_reference(outer)) : attribute(outer, REPRISE_NAME("outer_holder"));
     if (holder.get() != Py_None) outer_holder = holder.release();
   }
-  if (region->cpu_state.defined()) {
+  if (region->cpu_state) {
     Object holders = lock_attribute(REPRISE_NAME("holders"));
     PyObject* last = last_holder(holders.get());
     if ((last && last != outer_holder) || lock_is_changing()) return false;
     // Nobody else has come in between, as this thread has had the GIL since.
     if (PyList_Append(holders.get(), self()) < 0) throw python_error();
     holds_lock = true;
-    found_state = generator_state();
+    found_state = GeneratorState::current();
   }
   if (has_function_modes() || !(ModeState::current() == region->mode_state)) {
     release_lock();
     return false;
   }
-  if (holds_lock) set_generator_state(region->cpu_state);
+  if (holds_lock) region->cpu_state->restore();
   found = attribute(region->modes, REPRISE_NAME("process_wide")).release();
   modes_after = new_reference(region->modes_after);
   depth = autocast_depth();
@@ -88,7 +88,7 @@ inline void Recomputation::release_lock() {
   const bool alone = !before && !passed && last_holder(holders.get()) == self() && !lock_is_changing() &&
       as_integer(lock_attribute(REPRISE_NAME("waiting")).get()) == 0;
   if (alone) {
-    set_generator_state(found_state);
+    found_state->restore();
     const auto count = PyList_GET_SIZE(holders.get());
     if (PyList_SetSlice(holders.get(), count - 1, count, nullptr) < 0) throw python_error();
     holds_lock = false;
@@ -118,18 +118,19 @@ inline bool frames_are_taken() {
   return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != _PyEval_EvalFrameDefault;
 }
 
-// As ``recompute_locked`` and ``recompute`` in Python, or null for those.
-inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
+// As ``recompute_locked`` and ``recompute`` in Python, or an undefined tensor for those.
+inline at::Tensor Region::recompute(int64_t task, uint32_t index) {
   const bool is_simple = task != -1 && args && !inputs && !states && !operator_log && !pass_through &&
       (!changed_name || changed_name == Py_None) && context == shared.no_context && !frames_are_taken() && (!stream || stream == Py_None) && !has_function_modes &&
       !c10::InferenceMode::is_enabled() && !registers_hooks() && !may_have_later_hooks() && !has_batched() &&
       first_changed() < 0;
-  if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
+  if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return {};
   // As ``advisory_locks.acquire`` if nobody has this one.
   Object key(checked(PyLong_FromVoidPtr(this))), thread = call(shared.current_thread);
-  if (PyDict_Contains(shared.running, key.get()) == 1) return nullptr;
+  if (PyDict_Contains(shared.running, key.get()) == 1) return {};
   if (PyDict_SetItem(shared.running, key.get(), thread.get()) < 0) throw python_error();
-  Object values, kept_args(new_reference(args)), kept_kwargs(new_reference(kwargs)), run;
+  std::shared_ptr<Values> values;
+  Object kept_args(new_reference(args)), kept_kwargs(new_reference(kwargs)), run;
   Recomputation* recomputation = nullptr;
   bool is_done = false;
   try {
@@ -137,7 +138,7 @@ inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
     recomputation = Recomputation::from(run.get());
     recomputation->thread = new_reference(thread.get());
     is_done = recomputation->enter();
-    if (is_done) values = Object(recomputation->run(function, kept_args.get(), kept_kwargs.get()));
+    if (is_done) values = recomputation->run(function, kept_args.get(), kept_kwargs.get());
   } catch (...) {
     set_exception();
   }
@@ -154,20 +155,21 @@ inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
   const bool is_error = PyErr_Occurred();
   if (is_done && recomputation->disturbed && (!is_error || PyErr_ExceptionMatches(PyExc_Exception))) {
     PyErr_Clear();
-    return call(shared.recompute, self(), integer(task).get(), slot, Py_True).release();
+    Object tensor = call(shared.recompute, self(), integer(task).get(), integer(index).get(), Py_True);
+    return THPVariable_Unpack(tensor.get());
   }
   if (is_error) throw python_error();
-  if (!is_done) return nullptr;
-  auto* tensors = RecomputedTensors::from(values.get());
-  const bool differs = recomputation->mismatch || static_cast<int64_t>(tensors->left) < recomputation->due ||
+  if (!is_done) return {};
+  const bool differs = recomputation->mismatch || static_cast<int64_t>(values->left()) < recomputation->due ||
       (check && recomputation->complete && !recomputation->stopped && recomputation->count != recomputation->slot_count);
-  if (differs) call(shared.refuse_difference, self(), run.get(), values.get());
-  if (tensors->left > 1) {  // else it is about to be unpacked
-    keep_values(task, values.get());
-    tensors->task = task;
-    call(shared.queue_callback, values.get());  // rule 4: the engine lets go of it also when the backward fails
+  if (differs) call(shared.refuse_difference, self(), run.get(), RecomputedTensors::make(values).get());
+  if (values->left() > 1) {  // else it is about to be unpacked
+    keep_values(task, values);
+    values->task = task;
+    // Rule 4: the engine lets go of it also when the backward fails.
+    torch::autograd::Engine::get_default_engine().queue_callback([values] { values->take(); });
   }
-  return tensors->pop(Slot::from(slot)->index);
+  return values->pop(index);
 }
 
 }  // namespace reprise

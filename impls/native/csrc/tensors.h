@@ -18,18 +18,14 @@ struct Metadata {
     return impl->is_python_dispatch() || impl->has_symbolic_sizes_strides() || impl->is_nested();
   }
 
-  static Metadata of(const at::Tensor& tensor, PyObject* object) {
+  static Metadata of(const at::Tensor& tensor) {  // which does not ask Python
+    return {c10::DimVector(tensor.sizes()), tensor.scalar_type(), tensor.device(), tensor.requires_grad(), tensor.is_leaf(), {}};
+  }
+
+  static Metadata from_python(const at::Tensor& tensor, PyObject* object) {
     Metadata found;
-    if (asks_python(tensor)) {
-      found.told = call(shared.tensor_metadata, object);
-      found.requires_grad = tensor.requires_grad();
-      return found;
-    }
-    found.sizes = tensor.sizes();
-    found.dtype = tensor.scalar_type();
-    found.device = tensor.device();
+    found.told = call(shared.tensor_metadata, object);
     found.requires_grad = tensor.requires_grad();
-    found.is_leaf = tensor.is_leaf();
     return found;
   }
 
@@ -40,22 +36,20 @@ struct Metadata {
 
   bool fits(const at::Tensor& tensor, PyObject* object) {
     if (!told) return fits(tensor);
-    Object expected(new_reference(told.get()));  // this may be moved while Python is asked
-    const int same = PyObject_RichCompareBool(expected.get(), call(shared.tensor_metadata, object).get(), Py_EQ);
+    const int same = PyObject_RichCompareBool(told.get(), call(shared.tensor_metadata, object).get(), Py_EQ);
     if (same < 0) throw python_error();
     return same;
   }
 
   Object as_tuple(uint32_t version) {
     if (told) return Object(new_reference(told.get()));
-    const auto lengths = std::vector<int64_t>(sizes.begin(), sizes.end());  // this may be moved while Python makes objects
-    const auto its_dtype = dtype;
-    const auto its_device = device;
-    const bool its_requires_grad = requires_grad, its_is_leaf = is_leaf;
-    Object shape = call(shared.Size, py::tuple(py::cast(lengths)).ptr());
-    return Object(py::make_tuple(py::handle(shape.get()), py::cast(its_dtype), py::cast(its_device), version,
-                                 its_requires_grad, its_is_leaf).release().ptr());
+    Object shape = call(shared.Size, py::tuple(py::cast(std::vector<int64_t>(sizes.begin(), sizes.end()))).ptr());
+    return Object(py::make_tuple(py::handle(shape.get()), py::cast(dtype), py::cast(device), version, requires_grad, is_leaf)
+                      .release().ptr());
   }
+
+  // With the GIL. What is asked of Python must be asked of a copy, since a region may save more tensors meanwhile.
+  Metadata copy() { return {sizes, dtype, device, requires_grad, is_leaf, Object(new_reference(told.get()))}; }
 };
 
 // A ``VersionProbe`` for Python: the version of whatever shares the counter, also once that is gone.
@@ -90,89 +84,118 @@ inline PyTypeObject VersionHandle::type = [] {
   return made;
 }();
 
-// Recomputed tensors by index, for the backward ``task``. Callable, so that the engine can own them as a final callback (rule 4).
+// Recomputed tensors by index, for the backward ``task`` (rule 4). Any thread may ask, without the GIL.
+class Values {
+ public:
+  std::atomic<int64_t> task{-1};
+
+  bool has(size_t index) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return index < tensors_.size() && tensors_[index].defined();
+  }
+  size_t left() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return left_;
+  }
+  at::Tensor get(size_t index) {  // undefined if there is none
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return index < tensors_.size() ? tensors_[index] : at::Tensor();
+  }
+  void set(size_t index, at::Tensor tensor) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (index >= tensors_.size()) tensors_.resize(index + 1);
+    left_ += !tensors_[index].defined();
+    std::swap(tensors_[index], tensor);  // what was there is dropped after the lock
+  }
+  at::Tensor pop(size_t index) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (index >= tensors_.size() || !tensors_[index].defined()) return {};
+    --left_;
+    return std::move(tensors_[index]);
+  }
+  void expect(size_t count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tensors_.reserve(count);
+  }
+  std::vector<at::Tensor> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_ = 0;
+    return std::exchange(tensors_, {});
+  }
+  std::vector<at::Tensor> tensors() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return tensors_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<at::Tensor> tensors_;
+  size_t left_ = 0;
+};
+
+// ``Values`` for Python. Callable, so that the engine can own them as a final callback.
 struct RecomputedTensors {
   PyObject_HEAD
-  PyObject* weak_references;
-  std::vector<PyObject*> tensors;  // null where there is none
-  size_t left;
-  int64_t task;
+  std::shared_ptr<Values> values;
 
   static PyTypeObject type;
-  static RecomputedTensors* from(PyObject* self) { return reinterpret_cast<RecomputedTensors*>(self); }
-
-  static Object make(size_t count) {
+  static Values& of(PyObject* self) { return *reinterpret_cast<RecomputedTensors*>(self)->values; }
+  static std::shared_ptr<Values> shared_of(PyObject* self) {
+    TORCH_CHECK_TYPE(Py_TYPE(self) == &type, "values are ", Py_TYPE(self)->tp_name, "; they must be RecomputedTensors");
+    return reinterpret_cast<RecomputedTensors*>(self)->values;
+  }
+  static Object make(std::shared_ptr<Values> values) {
     Object self(checked(type.tp_alloc(&type, 0)));
-    auto* values = from(self.get());
-    new (&values->tensors) std::vector<PyObject*>(count, nullptr);
-    values->task = -1;
+    new (&reinterpret_cast<RecomputedTensors*>(self.get())->values) std::shared_ptr<Values>(std::move(values));
     return self;
   }
-  bool has(size_t index) const { return index < tensors.size() && tensors[index]; }
-
-  void set(size_t index, PyObject* tensor) {
-    if (index >= tensors.size()) tensors.resize(index + 1, nullptr);
-    PyObject* before = std::exchange(tensors[index], new_reference(tensor));
-    left += !before;
-    Py_XDECREF(before);
-  }
-  PyObject* pop(size_t index) {  // an owned reference, or null
-    if (!has(index)) return nullptr;
-    --left;
-    return std::exchange(tensors[index], nullptr);
-  }
-
-  static int clear(PyObject* self) {
-    std::vector<PyObject*> dropped;
-    dropped.swap(from(self)->tensors);  // first: letting go of a tensor may run anything
-    from(self)->left = 0;
-    for (PyObject* tensor : dropped) Py_XDECREF(tensor);
-    return 0;
-  }
-  static int traverse(PyObject* self, visitproc visit, void* arg) {
-    for (PyObject* tensor : from(self)->tensors) Py_VISIT(tensor);
-    return 0;
-  }
   static void dealloc(PyObject* self) {
-    PyObject_GC_UnTrack(self);
-    if (from(self)->weak_references) PyObject_ClearWeakRefs(self);
-    clear(self);
-    from(self)->tensors.~vector();
+    std::destroy_at(&reinterpret_cast<RecomputedTensors*>(self)->values);
     Py_TYPE(self)->tp_free(self);
   }
   static PyObject* called(PyObject* self, PyObject*, PyObject*) {
-    clear(self);
+    of(self).take();
     Py_RETURN_NONE;
   }
   static PyObject* update(PyObject* self, PyObject* other) {
     REPRISE_BEGIN
-    const auto count = from(other)->tensors.size();
-    for (size_t index = 0; index < count; ++index)
-      if (from(other)->has(index)) from(self)->set(index, from(other)->tensors[index]);
+    size_t index = 0;
+    for (const auto& tensor : shared_of(other)->tensors()) {
+      if (tensor.defined()) of(self).set(index, tensor);
+      ++index;
+    }
     Py_RETURN_NONE;
     REPRISE_END(nullptr)
   }
   static PyObject* pop_at(PyObject* self, PyObject* index) {
     REPRISE_BEGIN
-    PyObject* tensor = from(self)->pop(as_integer(index));
-    if (!tensor) PyErr_SetObject(PyExc_KeyError, index);
-    return tensor;
+    const auto tensor = of(self).pop(as_integer(index));
+    if (tensor.defined()) return THPVariable_Wrap(tensor);
+    PyErr_SetObject(PyExc_KeyError, index);
+    return nullptr;
     REPRISE_END(nullptr)
   }
   static int contains(PyObject* self, PyObject* index) {
     REPRISE_BEGIN
-    return from(self)->has(as_integer(index));
+    return of(self).has(as_integer(index));
     REPRISE_END(-1)
   }
-  static Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(from(self)->left); }
+  static Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(of(self).left()); }
+  static PyObject* task(PyObject* self, void*) { return PyLong_FromLongLong(of(self).task); }
+  static int set_task(PyObject* self, PyObject* value, void*) {
+    REPRISE_BEGIN
+    of(self).task = as_integer(value);
+    return 0;
+    REPRISE_END(-1)
+  }
 };
 
 inline PyMethodDef recomputed_methods[] = {
     {"update", RecomputedTensors::update, METH_O, "Take over the tensors of another one."},
     {"pop", RecomputedTensors::pop_at, METH_O, "The tensor at an index, which is given away."},
     {nullptr}};
-inline PyMemberDef recomputed_members[] = {
-    {"task", T_LONGLONG, offsetof(RecomputedTensors, task), 0, "the backward that they are for"}, {nullptr}};
+inline PyGetSetDef recomputed_getters[] = {
+    {"task", RecomputedTensors::task, RecomputedTensors::set_task, "the backward that they are for", nullptr}, {nullptr}};
 inline PySequenceMethods recomputed_as_sequence = [] {
   PySequenceMethods made{};
   made.sq_length = RecomputedTensors::length;
@@ -183,14 +206,11 @@ inline PyTypeObject RecomputedTensors::type = [] {
   PyTypeObject made{PyVarObject_HEAD_INIT(nullptr, 0)};
   made.tp_name = "impls.native.RecomputedTensors";
   made.tp_basicsize = sizeof(RecomputedTensors);
-  made.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
+  made.tp_flags = Py_TPFLAGS_DEFAULT;
   made.tp_dealloc = RecomputedTensors::dealloc;
-  made.tp_traverse = RecomputedTensors::traverse;
-  made.tp_clear = RecomputedTensors::clear;
   made.tp_call = RecomputedTensors::called;
-  made.tp_weaklistoffset = offsetof(RecomputedTensors, weak_references);
   made.tp_methods = recomputed_methods;
-  made.tp_members = recomputed_members;
+  made.tp_getset = recomputed_getters;
   made.tp_as_sequence = &recomputed_as_sequence;
   return made;
 }();
