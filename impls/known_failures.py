@@ -186,6 +186,12 @@ CHANGED_AGAIN: dict[str, Known] = known(
 SINGLE_NODE: dict[str, Known] = {
     **known(
         "diverges",
+        "the recomputation gets its arguments detached, each a new object",
+        "torch/utils/checkpoint.py, detach_variable",
+        "arguments_that_are_known_by_identity",
+    ),
+    **known(
+        "diverges",
         "the node keeps the function and its other arguments after its backward, too; of several regions, the collector does "
         "not see the way from one node to the next",
         "seen here, torch 2.13",

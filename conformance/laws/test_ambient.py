@@ -183,6 +183,18 @@ def test_what_a_function_changes_where_it_runs_on(case: Case) -> None:
     case.equals_plain()
 
 
+_AS_IT_IS = {"by": st.sampled_from(["a hook", "a mode"]), "what": st.sampled_from(["attribute", "class", "strides"])}
+
+
+@for_readers(
+    "advanced", "wrong gradient", "always_call, FSDP, custom Function, save_for_backward, subclass, strides, early stop"
+)
+@law(named(modules.saved_as_it_is, **_AS_IT_IS, nested=st.booleans()), floor=4)
+def test_what_is_saved_where_a_recomputation_runs_on(case: Case) -> None:
+    """A saved tensor has its attributes, class and strides, also where a recomputation does not stop early."""
+    case.equals_plain()
+
+
 @for_readers("everyday", "wrong gradient", "eval, fine-tuning, frozen, BatchNorm")
 @law(named(modules.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
 def test_a_module_in_eval_gives_gradients(case: Case) -> None:

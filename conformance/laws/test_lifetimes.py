@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from conformance.judging.judge import Case, execute
 from conformance.judging.law import law
 from conformance.judging.leak_checks import all_freed, no_growth, nothing_kept
+from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Made, Moment, Storages
 from conformance.programs.nesting_switch import if_nesting
@@ -21,6 +22,7 @@ from conformance.programs.scenarios import kept_objects, lifetimes, reached_outp
 from conformance.programs.scenarios.regions import exec_groups
 from conformance.programs.schedules import exactly, schedules, watched
 from conformance.programs.strategies import named
+from conformance.programs.sums import Order, Sums
 from conformance.rows.for_readers import for_readers
 from impls import Implementation
 from impls.plain import checkpoint as plain
@@ -361,6 +363,21 @@ def test_results_that_a_function_keeps_are_freed(case: Case) -> None:
 def test_results_that_an_inner_function_keeps_are_freed(case: Case) -> None:
     """The same for the function of a region inside another one: what it keeps is freed after backward."""
     all_freed(case)
+
+
+_ORDER = st.sampled_from(["one after the other", "a penalty", "a force inside"])
+
+
+@for_readers("everyday", "poor error", "auxiliary loss, router loss, MoE, gradient penalty, forces, self.cache")
+@law(
+    named(reached_outputs.differentiated_later, Sums(order=Order.ANY), order=_ORDER, nested=st.booleans()),
+    needs=["higher-order", "subset-requests"],
+    floor=3,
+    about=REQUIRES_GRAD,
+)
+def test_results_that_a_function_keeps_are_differentiated(case: Case) -> None:
+    """A result that a function keeps has plain's gradients, also if others were taken from the same graph before."""
+    case.equals_plain()
 
 
 _DETACHING = {"steps": st.integers(8, 12), "nested": st.booleans()}

@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
+from conformance.judging.refusals import REQUIRES_GRAD
+from conformance.programs.scenarios import kept_objects
 from conformance.programs.scenarios.regions import containers, owned_objects, replaced_hooks, structure
 from conformance.programs.strategies import CORE, named, programs
+from conformance.programs.sums import Sums
 from conformance.rows.for_readers import for_readers
 
 
@@ -33,6 +36,13 @@ _KINDS = st.sampled_from(("function", "callable", "method", "function of a class
 def test_options_alone_give_a_decorator(case: Case) -> None:
     """Without a function, options give a decorator for functions and methods; a decorated function gets every keyword."""
     case.as_expected()
+
+
+@for_readers("adversarial", "wrong gradient", "id, attribute of a tensor, rotary positions")
+@law(named(kept_objects.known_by_identity, attribute=st.booleans(), result=st.booleans(), nested=st.booleans()), floor=4)
+def test_arguments_that_are_known_by_identity(case: Case) -> None:
+    """A tensor without a gradient that a function is passed is the same object each time, also if it has attributes."""
+    case.equals_plain()
 
 
 @for_readers("everyday", "wrong gradient", "list, tuple, dict, dataclass, namedtuple, HuggingFace")
@@ -228,6 +238,18 @@ _INSIDE_HOOKING = {"module": st.booleans(), "beside": st.booleans(), "nested": s
 @law(named(replaced_hooks.inside, steps=st.integers(1, 2), **_INSIDE_HOOKING), floor=6)
 def test_hooks_that_a_function_replaces_inside_another(case: Case) -> None:
     """A hook that a module replaces on its argument is there once, also if it is called in a region, or in two."""
+    case.equals_plain()
+
+
+@for_readers("advanced", "wrong gradient", "register_forward_hook, remove, module, autograd.grad")
+@law(
+    named(replaced_hooks.on_a_module_for_a_while, Sums(terms=256), steps=st.integers(1, 3), nested=st.booleans()),
+    needs=["higher-order"],
+    floor=3,
+    about=REQUIRES_GRAD,
+)
+def test_module_hooks_that_a_function_takes_off_for_a_while(case: Case) -> None:
+    """A module's hook that the function takes off and registers anew is there once, also if it asks for gradients inside."""
     case.equals_plain()
 
 

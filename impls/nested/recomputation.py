@@ -18,10 +18,10 @@ from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.restoration import Restoration
 from impls.tensors.attributes import alias_with_own_version
 from impls.tensors.origins import Origin, has_equal_values
+from impls.tensors.snapshots import Snapshot
 from impls.tensors.versions import (
     TensorMetadata,
     any_tensor_metadata,
-    copy_with_version,
     describe,
     detach_without_modes,
     tensor_metadata,
@@ -138,6 +138,7 @@ class Recomputation(HookOwner):
         self.failed = False
         self.modes: Modes | None = None
         self.operator_log = OperatorLog() if log else None
+        self.snapshot: Snapshot | None = None  # of what there was when the run was to end, but went on
 
     def pack(self, tensor: torch.Tensor) -> Any:
         index = self.count
@@ -277,8 +278,7 @@ class Recomputation(HookOwner):
             self.runs_on = self.runs_on or is_inside_hooks_always_called(sys._getframe(1), _COLLECT)
             if not self.runs_on:
                 raise StopRecomputation
-            for index, tensor in self.values.items():  # which what is left of the function may change in place
-                self.values[index] = copy_with_version(tensor)
+            self.snapshot = Snapshot(self.values)  # which what is left of the function may change in place
 
     def stop_after_operator(self, index: int) -> None:
         """All that is needed is there: end the run, but not before the operator under way has written what it saved."""
@@ -332,6 +332,9 @@ class Recomputation(HookOwner):
             set_grad_enabled(graded)
             pop_hooks()
             self.user_hooks = None
+            if self.snapshot is not None:
+                self.values.update({key: one for key, one in self.snapshot.changed().items() if key in self.values})
+                self.snapshot = None
             # The recomputed graph owns this object, and is not to own them.
             self.values, self.wanted, self.slots, self.inner_places, self.origins = RecomputedTensors(), (), (), (), {}
 

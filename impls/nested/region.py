@@ -327,12 +327,8 @@ class Region(HookOwner):
             self.keep_until_the_end(task, values)
         return values
 
-    def is_in_graph(self, index: int) -> bool:
-        """Whether the graph has not cleared a slot yet."""
-        return _slots_in_graph(self.slots)[index] is not None
-
     def unpack_at(self, index: int) -> torch.Tensor:
-        """The tensor of a slot that is in the graph."""
+        """A tensor that forward saved, whether or not the graph has cleared its slot: a kept recomputed graph may need it."""
         return self.unpack(self.slots[index])
 
     def refuse(self, reason: str, recomputed: OperatorLog | None = None) -> NoReturn:
@@ -363,7 +359,7 @@ def unpack_later(region: Any) -> Callable[[int], torch.Tensor]:
 
 def _unpack_of(reference: weakref.ref[Any], name: str, index: int) -> Any:
     region = reference()
-    if region is None or not region.is_in_graph(index):
+    if region is None:
         raise CheckpointError(f"checkpointed region {name!r}: {KEPT_RESULT}.")
     return region.unpack_at(index)
 

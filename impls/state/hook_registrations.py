@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class _HookChanges:
         successors = [*self.find_successors()]
         self.take_off({id(new) for _, new in successors})
         for removal, new in successors:
-            _put_back(removal, new)
+            _put_back(removal, [] if new is None else self.find_handles(new))
         for removal in reversed(self.removed.values()):  # the first saw all of the keys
             _put_in_order(_hooks_of(removal.handle), removal.keys)
 
@@ -124,6 +124,12 @@ class _HookChanges:
                 left.remove(new)
             yield removal, new
 
+    def find_handles(self, handle: RemovableHandle) -> list[RemovableHandle]:
+        """A handle, and the others of the same hook, which recomputations inside this one have made and the program may keep."""
+        hooks = handle.hooks_dict_ref()
+        return [handle, *(one for one in self.made.values()
+                          if one is not handle and one.id == handle.id and one.hooks_dict_ref() is hooks)]  # fmt: skip
+
     def take_off(self, kept: set[int]) -> None:
         """Take the hooks off that were registered on arguments, but for handles of these identities."""
         if not self.made:
@@ -134,10 +140,10 @@ class _HookChanges:
                 handle.remove()
 
 
-def _put_back(removal: _Removal, new: RemovableHandle | None) -> None:
-    """Put a hook back where it was. A handle of what was registered instead is a handle of it from now on."""
+def _put_back(removal: _Removal, successors: Sequence[RemovableHandle]) -> None:
+    """Put a hook back where it was. Handles of what was registered instead are handles of it from now on."""
     handle = removal.handle
-    if new is not None:
+    for new in successors:
         new.remove()
         new.id, new.hooks_dict_ref, new.extra_dict_ref = handle.id, handle.hooks_dict_ref, handle.extra_dict_ref
     _hooks_of(handle)[handle.id] = removal.hook

@@ -63,8 +63,10 @@ class Packed:
                 if name not in own:
                     one = known.get(id(value)) or Packed(value, known) if isinstance(value, torch.Tensor) else value
                     self.attributes[name] = one
-        # Autograd makes another object of the same result, whose ``retain_grad`` would take the place of the first one's.
-        self.original = weakref.ref(tensor) if ordinary and not self.attributes else None
+        # Autograd makes another object of the same result, whose ``retain_grad`` would take the place of the first one's. One
+        # with tensors among its attributes may share their memory.
+        has_tensors = any(isinstance(one, Packed) for one in self.attributes.values())
+        self.original = weakref.ref(tensor) if ordinary and not has_tensors else None
 
     def unpack(self, version: int | None = None, made: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
         """The tensor; set to ``version`` if hooks bring back a copy, whose counter starts anew.
@@ -77,9 +79,9 @@ class Packed:
         original = None if self.original is None else self.original()
         if (
             original is not None
-            and original is not tensor
             and version in (None, original._version)
-            and is_copy(tensor, original)
+            and self.has_same_attributes(original)
+            and (original is tensor or is_copy(tensor, original))
         ):
             return original
         # One that needs no gradient is the very object that the hooks handed over, which may be needed as it is.
@@ -96,6 +98,11 @@ class Packed:
                     value = made[id(value)] if id(value) in made else value.unpack(value.unchanged(), made)
                 set_attribute(tensor, name, value)
         return tensor
+
+    def has_same_attributes(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has the very attributes that the saved one had."""
+        found = attributes(tensor)
+        return len(found) == len(self.attributes) and all(found.get(name) is one for name, one in self.attributes.items())
 
     def unchanged(self) -> int | None:
         """The version of an attribute, if it was not changed since: if it was, whatever comes back shows that."""

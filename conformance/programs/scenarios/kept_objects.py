@@ -216,3 +216,23 @@ def left_by_a_stop(checkpoint: Any, note: Any, device: str, *, kind: str, levels
     for turn in range(passes):
         y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
         note(f"gradients {turn}", [p.grad])
+
+
+def known_by_identity(checkpoint: Any, note: Any, device: str, *, attribute: bool, result: bool, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    table = p.detach().exp() if result else torch.randn(2, 2, device=device)
+    if attribute:
+        table.kind = "positions"
+    scales = {id(table): 3.0}
+
+    def inner(w, h):
+        return (h * w * scales.get(id(w), 1.0)).cos()
+
+    def outer(h):
+        return (checkpoint(inner, table, h.exp()) if nested else inner(table, h.exp())).sin() * h
+
+    y = checkpoint(outer, p) if nested else checkpoint(inner, table, p)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])

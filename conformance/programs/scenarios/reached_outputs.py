@@ -81,6 +81,33 @@ def kept(checkpoint: Any, note: Any, device: str, *, by: str, steps: int, nested
     note("empty", [])
 
 
+def differentiated_later(checkpoint: Any, note: Any, device: str, *, order: str, nested: bool) -> None:
+    p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, w))
+
+    class Owner(torch.nn.Module):
+        def forward(self, h):
+            if order == "a force inside":
+                h = h.detach().requires_grad_()
+            y = h * w
+            self.auxiliary = y.sin()
+            y = y.exp()
+            return torch.autograd.grad(y.sum(), h, create_graph=True)[0] if order == "a force inside" else y
+
+    owner = Owner()
+    y = checkpoint((lambda h: checkpoint(owner, h.cos()).tanh()) if nested else owner, p)
+    note("forward", y)
+    ones = torch.ones_like(y)
+    if order == "one after the other":
+        note("grad 0", torch.autograd.grad(y, [p, w], ones, retain_graph=True))
+        note("grad 1", torch.autograd.grad(owner.auxiliary, [p, w], ones))
+    elif order == "a penalty":
+        (grad,) = torch.autograd.grad(y, p, ones, create_graph=True)
+        note("grad 0", torch.autograd.grad([y, grad * grad, owner.auxiliary], [p, w], [ones] * 3))
+    else:
+        note("grad 0", torch.autograd.grad([y, owner.auxiliary], w, [ones] * 2))
+
+
 def overwritten(checkpoint: Any, note: Any, device: str, *, through: str, ends: str, nested: bool) -> None:
     import gc
 

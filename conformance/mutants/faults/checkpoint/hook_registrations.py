@@ -105,6 +105,12 @@ def loses_hooks_that_were_replaced(copy: Copy) -> None:
     copy.replace(_HOOKS, "_put_back", lambda removal, new: new is None or new.remove())
 
 
+@mutant(_HOOKS, "structure", "module_hooks_that_a_function_takes_off_for_a_while")
+def knows_one_handle_of_each_hook(copy: Copy) -> None:
+    """Of a hook that a recomputation registered, only the first handle becomes one of the hook that is put back."""
+    copy.change_result(_HOOKS, "_HookChanges.find_handles", lambda found, *_: found[:1])
+
+
 @mutant(_HOOKS, "structure", "hooks_that_a_function_replaces_inside_another")
 def puts_hooks_back_on_arguments_alone(copy: Copy) -> None:
     """A hook that the recomputation took off stays off unless it is on an argument."""

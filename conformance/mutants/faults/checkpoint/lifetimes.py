@@ -132,6 +132,17 @@ def recomputed_graph_owns_its_tensors(copy: Copy) -> None:
     copy.change_result("nested.recomputation", "Recomputation.pack", pack)
 
 
+@mutant("nested.region", "lifetimes", "results_that_a_function_keeps_are_differentiated")
+def refuses_what_forwards_graph_has_cleared(copy: Copy) -> None:
+    """A graph that a recomputation made gets no tensor whose slot in forward's graph was cleared."""
+
+    def unpack_at(self: Any, index: int) -> None:
+        if copy["nested.region"]._slots_in_graph(self.slots)[index] is None:
+            self.refuse("its graph was freed by an earlier backward")
+
+    copy.call_before("nested.region", "Region.unpack_at", unpack_at)
+
+
 @mutant("nested.region", "lifetimes", "results_that_a_function_keeps_are_freed")
 def lets_the_recomputed_graph_own_the_region(copy: Copy) -> None:
     """The graph that a recomputation makes owns the region."""

@@ -188,6 +188,12 @@ def hands_out_another_object_of_a_result(copy: Copy) -> None:
     _hands_out_originals_if(copy, lambda tensor, original: False)
 
 
+@mutant("tensors.packed", "structure", "arguments_that_are_known_by_identity")
+def makes_what_has_attributes_anew(copy: Copy) -> None:
+    """An argument with attributes is another object in the recomputation, with the same attributes."""
+    copy.change_result("tensors.packed", "Packed.has_same_attributes", lambda same, self, _: same and not self.attributes)
+
+
 @mutant("tensors.packed", "structure", "arguments_that_hooks_copy_stay_the_callers")
 def hands_out_what_hooks_copied(copy: Copy) -> None:
     """A tensor that hooks bring back in other memory is given to a recomputation."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from conformance.mutants.faults.offload.seams import change_gradients, change_loaded, is_size, replay_no_random_numbers
+from conformance.mutants.faults.offload.seams import change_loaded, is_size, replay_no_random_numbers
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -108,14 +108,6 @@ def makes_a_tensor_at_each_place(copy: Copy) -> None:
 def recomputes_from_a_container_at_each_place(copy: Copy) -> None:
     """In a recomputation a container that is there twice is two."""
     copy.call_instead("offload.boundary", "Boundary.restore", lambda there, *of: tree_map(lambda leaf: leaf, there(*of)))
-
-
-@mutant("offload.loaded_copies", "offload-models", "hooks_of_parameters_see_their_gradients")
-def attaches_to_an_alias_of_a_parameter(copy: Copy) -> None:
-    """Gradients arrive at an alias of the parameter."""
-    arrive = copy["offload.loaded_copies"]._Arrive
-    real = arrive.apply
-    arrive.apply = staticmethod(lambda parameter, mail: real(parameter.detach().requires_grad_(), mail))
 
 
 @mutant("offload.slicing", "offload-models", "hooks_of_modules_have_their_effect")
@@ -218,25 +210,6 @@ def looks_at_a_module_twice(copy: Copy) -> None:
     copy.call_instead("offload.slice_use", "SliceUse.__init__", make)
 
 
-@mutant("offload.loaded_copies", "offload-models", "sparse_gradients_stay_sparse")
-def makes_gradients_dense(copy: Copy) -> None:
-    """Sparse gradients are made dense."""
-    change_gradients(copy, lambda grad: grad.to_dense() if grad.is_sparse else grad)
-
-
-@mutant("offload.loaded_copies", "offload-models", "sparse_gradients_stay_sparse", profile="default")
-def sends_sparse_gradients_as_others(copy: Copy) -> None:
-    """Sparse gradients are sent as dense ones are, which is an error."""
-    attachment = copy["offload.loaded_copies"]
-
-    def backward(there: Any, ctx: Any, *grads: Any) -> Any:
-        if ctx.mail is None or grads[0] is None or ctx.copy_streams is None:
-            return there(ctx, *grads)
-        return attachment._Send.apply(grads[0], ctx.copy_streams, ctx.mail), None, None, None
-
-    copy.call_instead("offload.loaded_copies", "_Attach.backward", backward)
-
-
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
 def always_begins_in_training(copy: Copy) -> None:
     """An offloaded model is in training mode at first."""
@@ -284,20 +257,6 @@ def loads_roughly(copy: Copy) -> None:
     change_loaded(copy, lambda tensor: tensor * 2)
 
 
-@mutant("offload.loaded_copies", "offload-models", "a_shared_parameter_gets_one_gradient")
-def attaches_to_each_parameter_once(copy: Copy) -> None:
-    """Only the first copy of a parameter sends it a gradient."""
-
-    def attach(there: Any, values: Any, parameter: Any, route: Any, delivery: Any) -> Any:
-        seen = vars(route).setdefault("seen", set())
-        if id(parameter) in seen:
-            return values.detach()
-        seen.add(id(parameter))
-        return there(values, parameter, route, delivery)
-
-    copy.call_instead("offload.loaded_copies", "attach", attach)
-
-
 @mutant("offload.slice_run", "offload-models", "a_checkpoint_around_a_model")
 def recomputes_twice_with_other_masks(copy: Copy) -> None:
     """A recomputation inside a recomputation draws new masks."""
@@ -319,18 +278,6 @@ def leaves_hooks_on_after_an_offload_error(copy: Copy) -> None:
             there(self, kind, *error)
 
     copy.call_instead("offload.saved_tensors", "SliceHooks.__exit__", leave)
-
-
-@mutant("offload.loaded_copies", "offload-models", "undefined_gradients_stay_undefined")
-def gives_zeros_for_no_gradient(copy: Copy) -> None:
-    """A parameter that has no gradient gets one of zeros."""
-    copy.call_after("offload.loaded_copies", "_Attach.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
-
-
-@mutant("offload.loaded_copies", "offload-models", "undefined_gradients_stay_undefined", profile="default")
-def gives_zeros_for_no_second_gradient(copy: Copy) -> None:
-    """A gradient that has no gradient gets one of zeros."""
-    copy.call_after("offload.loaded_copies", "_Send.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
 
 
 @mutant("offload.slice_run", "offload-models", "a_buffer_made_in_forward_is_not_made_twice")

@@ -125,11 +125,12 @@ def parts(graph: Any, note: Any, device: str, *, kind: str, pinned: bool) -> Non
         pass
 
     x = (p * 1).as_subclass(Sub) if kind == "rows of a subclass" else p * 1
-    columns = kind == "columns", kind not in ("rows", "rows of a subclass")
+    column = slice(None), 0
+    one, other = {"columns": (column, (slice(None), 1)), "row and column": (0, column)}.get(kind, (0, 1))
     options = {"pin_memory": True, "device_type": device} if pinned else {}
     with pinnable(device) if pinned else nullcontext(), graph.save_on_cpu(**options):
         # The first part is gone when the second one is made, maybe in its place.
-        y = (x[:, 0] if columns[0] else x[0]).sin() + (x[:, 1] if columns[0] else x[:, 0] if columns[1] else x[1]).cos()
+        y = x[one].sin() + x[other].cos()
     y = y.as_subclass(torch.Tensor)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])

@@ -137,3 +137,49 @@ def relaxed(checkpoint: Any, note: Any, device: str, *, by: str, change: str, st
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, *(q.grad for q in layer.parameters())])
+
+
+def saved_as_it_is(checkpoint: Any, note: Any, device: str, *, by: str, what: str, nested: bool) -> None:
+    """Backward reads the attributes, class or strides of what a Function has saved, and the run is not left early."""
+    class Kind(torch.Tensor):
+        pass
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, h, w):
+            ctx.save_for_backward(h, w)
+            return h * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            _, w = ctx.saved_tensors
+            factor = getattr(w, "scale", 1.0) if what == "attribute" else w.stride()[0] if what == "strides" else 2.0
+            factor = factor if what != "class" or isinstance(w, Kind) else 1.0
+            return grad * w.as_subclass(torch.Tensor) * factor, None
+
+    p, table = torch.randn(2, 2, device=device, requires_grad=True), torch.randn(2, 4, device=device)
+    note("leaves", (p,))
+    w = table.chunk(2, -1)[0]
+    w = w.clone() if what == "attribute" else w.clone().as_subclass(Kind) if what == "class" else w
+    w.scale = 3.0
+
+    class Scaling(torch.nn.Module):
+        def forward(self, h):
+            return Scaled.apply(h.exp(), w).as_subclass(torch.Tensor).sin()
+
+    m = Scaling()
+
+    def with_mode(h):
+        torch.set_default_dtype(torch.float64)
+        try:
+            return m(h)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    f = m if by == "a hook" else with_mode
+    if by == "a hook":
+        m.register_forward_hook(lambda *_: None, always_call=True)
+    y = checkpoint((lambda h: checkpoint(f, h.cos())) if nested else f, p)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])

@@ -99,3 +99,24 @@ def hooked_meanwhile(checkpoint, note, device, *, kind, leaf, hooking, removing,
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
     note("hooks fired 0", len(fired))
+
+
+def on_a_module_for_a_while(checkpoint, note, device, *, steps, nested):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    layer = torch.nn.Linear(2, 2).to(device)
+    note("leaves", (p, *layer.parameters()))
+    def halve(module, given, result):
+        return result * 0.5
+    handles = [layer.register_forward_hook(halve)]
+    def f(h):
+        handles.pop().remove()
+        y = layer(h)
+        handles.append(layer.register_forward_hook(halve))
+        (grad,) = torch.autograd.grad(layer(y).exp().sum(), y, create_graph=True)
+        return grad
+    for step in range(steps):
+        y = checkpoint((lambda h: checkpoint(f, h).exp()) if nested else f, p)
+        note(f"forward {step}", y)
+        y.backward(torch.ones_like(y))
+        note(f"gradients {step}", [p.grad, *(q.grad for q in layer.parameters())])
+        note(f"hooks {step}", len(layer._forward_hooks))

@@ -115,7 +115,18 @@ def stops_where_the_function_has_set_a_mode(copy: Copy) -> None:
 @mutant("nested.recomputation", "ambient", "what_a_function_changes_where_it_runs_on")
 def hands_over_what_the_rest_of_the_function_changes(copy: Copy) -> None:
     """Where a recomputation is not stopped early, backward gets saved tensors as the rest of the function leaves them."""
-    copy.replace("nested.recomputation", "copy_with_version", lambda tensor: tensor)
+    copy.replace("tensors.snapshots", "Snapshot.changed", lambda _: {})
+
+
+@mutant("tensors.snapshots", "ambient", "what_is_saved_where_a_recomputation_runs_on")
+def hands_over_dense_copies_of_no_class(copy: Copy) -> None:
+    """Where a recomputation is not stopped early, backward gets copies of the values, without strides, class and attributes."""
+
+    def changed(self: Any) -> dict[int, torch.Tensor]:
+        copied = copy["tensors.versions"].copy_with_version
+        return {key: copied(one.tensor.as_subclass(torch.Tensor)) for key, one in self.before.items()}
+
+    copy.replace("tensors.snapshots", "Snapshot.changed", changed)
 
 
 @mutant("nested.recomputation", "ambient", "module_hooks_that_are_always_called")
