@@ -338,6 +338,16 @@ def test_undefined_gradients_stay_undefined(case: Case) -> None:
     equals_plain(case)
 
 
+SUMMED: dict[str, st.SearchStrategy[Any]] = {"wide": st.booleans(), "calls": st.integers(2, 4)}
+
+
+@for_readers("everyday", "wrong gradient", "bfloat16, float32 gradients, grad_dtype, tied weights, mixed precision")
+@offload_law(written(gradients.summed_in_another_dtype, SUMS, **SUMMED, **CUT))
+def test_gradients_that_are_summed_in_another_dtype(case: Case) -> None:
+    """Gradients of a weight with a grad_dtype of its own have that precision: plain's, or an error in forward."""
+    case.equals_plain_or_refuses(in_forward=True)
+
+
 KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced", "data replaced", "grown"))
 
 

@@ -35,10 +35,11 @@ class OffloadModel(nn.Module):
 
     Called as the model is: the first module gets all arguments under their own names, moved to ``device`` in containers of
     its own; each other one gets the value of the one before it, a tuple as one argument. The result is on ``device``.
-    Modules, ``state_dict``, parameters and buffers have the model's own names, and parameters stay the objects they were,
-    so that optimizers, hooks, saving and loading work as they do without it. Gradients are where parameters are. With one
-    microbatch all values are those of the model on ``device``, to the last bit if its parameters have no gaps in memory, as
-    their copies have none; under autocast and in inference mode, those of the model inside a dispatch mode.
+    Modules, ``state_dict``, parameters and buffers have the model's own names, and parameters stay the objects they were, so
+    that optimizers, hooks, saving and loading work as they do without it. Gradients are where parameters are. With one
+    microbatch all values are those of the model on ``device``, to the last bit if its parameters, and with
+    ``checkpoint_activation`` its inputs, are aligned in memory and have no gaps, as their copies are and have none; under
+    autocast and in inference mode, those of the model inside a dispatch mode.
 
     Args:
         model: an nn.Sequential, or a list, tuple or nn.ModuleList of modules; without methods in place of torch's.

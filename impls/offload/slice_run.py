@@ -84,8 +84,15 @@ class SliceRun:
         self.residence.note_writes(self.memory, self.changes.pending)
 
     def attach(self, name: str, values: torch.Tensor) -> None:
-        """Give the modules these values under this name from now on."""
-        self.copies[name] = attach(values, self.use.tensors[name], self.route, self.delivery)
+        """Give the modules these values under this name from now on. RuntimeError if gradients could not be summed as asked."""
+        original = self.use.tensors[name]
+        wanted = getattr(original, "grad_dtype", original.dtype) if original.requires_grad else original.dtype
+        if wanted != original.dtype:
+            raise RuntimeError(
+                f"parameter {name!r} of an offloaded model has grad_dtype={wanted}, but gradients of its copies are summed "
+                f"in its own dtype, {original.dtype}. Convert the parameter, or set grad_dtype to its dtype"
+            )
+        self.copies[name] = attach(values, original, self.route, self.delivery)
 
     def run_one(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Start from what the microbatch before left, in copies of its own; these stay until the run is over, or another tensor

@@ -262,7 +262,7 @@ struct Region {
       now = record.counter.enabled() ? record.counter.current_version() : version;
       values = find_locked(task);
     }
-    if (now != version) refuse_changed(index, now, false);
+    require_version(index, version, now, false);
     at::Tensor tensor = values ? values->pop(index) : at::Tensor();  // rule 4: it dies as it is unpacked
     if (!tensor.defined()) {
       py::gil_scoped_acquire gil;
@@ -273,7 +273,7 @@ struct Region {
         tensor = THPVariable_Unpack(made.get());
       }
     }
-    if (version_of(tensor) != version) refuse_changed(index, version_of(tensor), true);
+    require_version(index, version, version_of(tensor), true);
     return tensor;
   }
 
@@ -288,10 +288,10 @@ struct Region {
     return unpack(index);
   }
 
-  [[noreturn]] void refuse_changed(uint32_t index, uint32_t now, bool recomputed) {
+  void require_version(uint32_t index, uint32_t version, uint32_t now, bool recomputed) {
+    if (now == version) return;
     py::gil_scoped_acquire gil;
     call(shared.refuse_changed, self(), integer(index).get(), integer(now).get(), recomputed ? Py_True : Py_False);
-    throw std::logic_error("what refuses has returned");
   }
 
   // With the GIL. Undefined if it is left to Python.

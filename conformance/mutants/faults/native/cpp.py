@@ -49,6 +49,25 @@ looks_nowhere = compiled(
     "return false;",
     "A tensor from outside is taken for the one that was there, wherever it is.",
 )
+takes_all_for_its_own = compiled(
+    "native-takes-all-for-its-own",
+    "errors",
+    "weights_and_buffers_that_are_replaced",
+    "region.h",
+    "may_be_from_outside",
+    "return false;",
+    "Every saved tensor is taken for a result that the region has made.",
+)
+remembers_one_normal_number = compiled(
+    "native-remembers-one-normal-number",
+    "rng",
+    "all_distributions_are_replayed",
+    "shared.h",
+    "put_into",
+    "const_cast<GeneratorState*>(this)->next_double.reset();",
+    "Of a pair of normal numbers that the generator has drawn, the second one is lost.",
+    on_cpu_alone=True,
+)
 counts_no_inner_inputs = compiled(
     "native-counts-no-inner-inputs",
     "structure",
@@ -73,7 +92,7 @@ draws_anew = compiled(
     "dropout_masks_are_replayed",
     "surroundings.h",
     "Recomputation::enter",
-    "if (region->cpu_state.defined()) region->cpu_state = generator_state();",
+    "if (region->cpu_state) region->cpu_state = GeneratorState::current();",
     "A recomputation draws from where backward's generator is.",
     on_cpu_alone=True,
 )
@@ -83,7 +102,7 @@ leaves_the_generator = compiled(
     "ambient_stream_is_left_alone",
     "surroundings.h",
     "Recomputation::release_lock",
-    "if (holds_lock) found_state = generator_state();",
+    "if (holds_lock) found_state = GeneratorState::current();",
     "The generator stays where the recomputation has left it.",
     on_cpu_alone=True,
 )
@@ -93,7 +112,7 @@ keeps_what_is_unpacked = compiled(
     "each_recomputed_tensor_dies_at_its_unpack",
     "tensors.h",
     "pop",
-    "if (has(index)) return new_reference(tensors[index]);",
+    "if (has(index)) return get(index);",
     "A recomputed tensor lives on after it is unpacked (rule 4).",
 )
 never_lets_go_of_regions = compiled(
@@ -101,9 +120,9 @@ never_lets_go_of_regions = compiled(
     "lifetimes",
     "dropping_the_outputs_frees_everything",
     "region.h",
-    "Slot::dealloc",
-    "Py_INCREF(from(self)->region->self());",
-    "A slot that the graph has cleared does not let go of its region.",
+    "let_go",
+    "py::gil_scoped_acquire gil; Py_INCREF(self());",
+    "What the graph has of a saved tensor does not let go of the region.",
 )
 forgets_what_is_recomputed = compiled(
     "native-forgets-what-is-recomputed",

@@ -59,3 +59,14 @@ def gives_zeros_for_no_gradient(copy: Copy) -> None:
 def gives_zeros_for_no_second_gradient(copy: Copy) -> None:
     """A gradient that has no gradient gets one of zeros."""
     copy.call_after("offload.loaded_copies", "_Send.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
+
+
+@mutant("offload.slice_run", "offload-models", "gradients_that_are_summed_in_another_dtype")
+def sums_gradients_in_the_dtype_of_the_parameter(copy: Copy) -> None:
+    """A parameter's own grad_dtype is not looked at, and its gradients are summed in its dtype."""
+    run = copy["offload.slice_run"]
+
+    def attach_anyway(self: Any, name: str, values: Any) -> None:
+        self.copies[name] = run.attach(values, self.use.tensors[name], self.route, self.delivery)
+
+    copy.replace("offload.slice_run", "SliceRun.attach", attach_anyway)

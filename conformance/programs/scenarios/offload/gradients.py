@@ -213,3 +213,23 @@ def steps_in_backward(OffloadModel, note, device, place, *, quiet, slices, check
     model(torch.ones(2, 2, device=place)).sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
     note("parameters", here(model.parameters()))
+
+
+def summed_in_another_dtype(OffloadModel, note, device, place, *, wide, calls, slices, checkpoint):  # noqa: N803
+    class Repeated(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.rand(4, device=device, dtype=torch.bfloat16))
+            self.weight.grad_dtype = torch.float32 if wide else torch.bfloat16
+
+        def forward(self, x):
+            for _ in range(calls):
+                x = x * self.weight
+            return x
+
+    model = OffloadModel([Repeated(), Repeated()], place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.rand(4, device=place, dtype=torch.bfloat16))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
