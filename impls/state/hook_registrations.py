@@ -125,7 +125,7 @@ class _HookChanges:
             yield removal, new
 
     def find_handles(self, handle: RemovableHandle) -> list[RemovableHandle]:
-        """A handle, and the others of the same hook, which recomputations inside this one have made and the program may keep."""
+        """A handle, and others of the same hook, which recomputations inside this one have made and the program may keep."""
         hooks = handle.hooks_dict_ref()
         return [handle, *(one for one in self.made.values()
                           if one is not handle and one.id == handle.id and one.hooks_dict_ref() is hooks)]  # fmt: skip
