@@ -205,7 +205,8 @@ struct Region {
   // One holder less.
   void let_go(uint32_t index) {
     const std::lock_guard<std::mutex> lock(hooked.mutex);
-    if (!--records[index].holders) records[index].counter = c10::VariableVersion();  // nobody is going to unpack it
+    // Nobody is going to unpack it; but the origin of an argument is made later, and follows its version.
+    if (!--records[index].holders && !records[index].has_origin) records[index].counter = c10::VariableVersion();
   }
 
   // Nearly all are results that the region has made.

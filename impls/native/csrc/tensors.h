@@ -58,7 +58,9 @@ struct VersionHandle {
   c10::VariableVersion counter;
 
   static PyObject* version(PyObject* self, void*) {
+    REPRISE_BEGIN
     return PyLong_FromLong(reinterpret_cast<VersionHandle*>(self)->counter.current_version());
+    REPRISE_END(nullptr)
   }
   static void dealloc(PyObject* self) {
     reinterpret_cast<VersionHandle*>(self)->counter.~VariableVersion();
