@@ -80,6 +80,13 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+        "arguments_that_are_known_by_identity",
+    )
+    | known(
+        "diverges",
+        "backward gets detached tensors, without the attributes of those that were saved",
+        _SEEN,
+        "what_is_saved_where_a_recomputation_runs_on",
     )
     | known(
         "crashes",

@@ -68,6 +68,7 @@ _ONCE: dict[str, Known] = known(
     "keyword_arguments",
     "containers_as_arguments",
     "what_a_function_changes_where_it_runs_on",
+    "module_hooks_that_a_function_takes_off_for_a_while",
 )
 _ONCE |= known(
     "refuses",

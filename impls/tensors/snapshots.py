@@ -11,6 +11,8 @@ from impls.tensors.attributes import attributes, with_attributes
 from impls.tensors.versions import copy_with_version
 from impls.torch_private import disable_dispatch_modes, is_transformed_tensor, neg_view, set_version_counters
 
+_Address = tuple[torch.device, int]  # empty ones are at 0 on every device
+
 
 class Snapshot:
     """What tensors hold now, by the keys that they are given under, whether or not their versions will tell of changes.
@@ -21,7 +23,7 @@ class Snapshot:
 
     def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
         self.before: dict[int, _Before] = {}
-        self.bytes: dict[int, torch.UntypedStorage] = {}  # copies, by the addresses of what they are copies of
+        self.bytes: dict[_Address, torch.UntypedStorage] = {}  # copies, by the addresses of what they are copies of
         self.copies: dict[int, torch.Tensor] = {}
         with disable_dispatch_modes(), torch.no_grad():
             for key, tensor in tensors.items():
@@ -36,7 +38,7 @@ class Snapshot:
 
     def changed(self) -> dict[int, torch.Tensor]:
         """Those that are not what they were, as they were: at the same version, with the same strides, class and attributes."""
-        unchanged: dict[int, bool] = {}
+        unchanged: dict[_Address, bool] = {}
         found = dict(self.copies)
         with disable_dispatch_modes(), torch.no_grad():
             for key, before in self.before.items():
@@ -55,15 +57,15 @@ class _Before:
 
     tensor: torch.Tensor
     version: int
-    address: int
+    address: _Address
     offset: int | torch.SymInt
     size: tuple[int, ...]
     stride: tuple[int, ...]
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Before:
-        return cls(tensor, tensor._version, tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.size()),
-                   tensor.stride())  # fmt: skip
+        address = tensor.device, tensor.untyped_storage().data_ptr()
+        return cls(tensor, tensor._version, address, tensor.storage_offset(), tuple(tensor.size()), tensor.stride())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Before) and self.tensor is other.tensor and self._place() == other._place()

@@ -102,7 +102,9 @@ struct Recomputation {
       if (const auto kept = values.lock()) kept->set(index, tensor);
     if (index >= stop_index) {  // rule 5
       py::gil_scoped_acquire gil;
-      if (late_write >= 0) call_method(compare(), REPRISE_NAME("stop_after_operator"), integer(index).get());
+      if (is_over) {
+        // A thread that inherited the hooks goes on after the run, which nothing can end any more.
+      } else if (late_write >= 0) call_method(compare(), REPRISE_NAME("stop_after_operator"), integer(index).get());
       else if (!stop(nullptr)) throw python_error();
     }
     if (is_wanted) return {index, {}};
