@@ -3,7 +3,7 @@
 ``csrc`` has the region, what is remembered of saved tensors, the recomputation, and the hooks of both. ``region`` is what
 they leave to Python, most of which is nested's own; ``extension`` builds them on first use. Where autograd saves a tensor, it
 asks its engine for hooks. ``csrc/hooks.h`` stands in for the engine and, while a region's hooks are on top, gives it some that
-are objects of C++, called without the GIL; everything else goes on to the engine that was there. For Python, and for whoever
+are objects of C++, called without the GIL; all else goes on to the engine that was there. For Python, and for whoever
 calls a region's hooks from there, they are ordinary hooks, and a saved tensor is a ``Slot``, made when asked for.
 
 Invariants that are to keep programs from crashing the interpreter:

@@ -278,7 +278,8 @@ class Recomputation(HookOwner):
             self.runs_on = self.runs_on or is_inside_hooks_always_called(sys._getframe(1), _COLLECT)
             if not self.runs_on:
                 raise StopRecomputation
-            self.snapshot = Snapshot(self.values)  # which what is left of the function may change in place
+            if mismatch is None:
+                self.snapshot = Snapshot(self.values)  # which what is left of the function may change in place
 
     def stop_after_operator(self, index: int) -> None:
         """All that is needed is there: end the run, but not before the operator under way has written what it saved."""
@@ -332,11 +333,11 @@ class Recomputation(HookOwner):
             set_grad_enabled(graded)
             pop_hooks()
             self.user_hooks = None
-            if self.snapshot is not None:
-                self.values.update({key: one for key, one in self.snapshot.changed().items() if key in self.values})
-                self.snapshot = None
+            values, snapshot, self.snapshot = self.values, self.snapshot, None
             # The recomputed graph owns this object, and is not to own them.
             self.values, self.wanted, self.slots, self.inner_places, self.origins = RecomputedTensors(), (), (), (), {}
+            if snapshot is not None:
+                values.update({key: one for key, one in snapshot.changed().items() if key in values})
 
 
 _COLLECT = Recomputation._collect.__code__

@@ -86,7 +86,9 @@ class SliceRun:
     def attach(self, name: str, values: torch.Tensor) -> None:
         """Give the modules these values under this name from now on. RuntimeError if gradients could not be summed as asked."""
         original = self.use.tensors[name]
-        wanted = getattr(original, "grad_dtype", original.dtype) if original.is_leaf else original.dtype
+        wanted = (
+            getattr(original, "grad_dtype", original.dtype) if original.is_leaf and original.requires_grad else original.dtype
+        )
         if wanted != original.dtype:
             raise RuntimeError(
                 f"parameter {name!r} of an offloaded model has grad_dtype={wanted}, but gradients of its copies are summed "

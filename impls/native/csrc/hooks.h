@@ -40,6 +40,12 @@ struct Hooks {
     owner->hooked.set_on_top({});
     at::SavedTensorDefaultHooks::pop_hooks();
   }
+  // Whether these are the hooks of one owner. Needs no GIL.
+  static bool are(PyObject* first, PyObject* second) {
+    if (!Py_IS_TYPE(first, &PyCFunction_Type) || !Py_IS_TYPE(second, &PyCFunction_Type)) return false;
+    const auto *one = reinterpret_cast<PyCFunctionObject*>(first), *other = reinterpret_cast<PyCFunctionObject*>(second);
+    return one->m_ml == &pack && other->m_ml == &unpack && one->m_self == other->m_self;
+  }
   // What a saved tensor is unpacked by in Python, as compiled autograd does, and what it gets for that.
   static HookData in_python(PyObject* owner, Object packed) {
     Object function(checked(PyCFunction_New(&unpack, owner)));
@@ -61,7 +67,10 @@ class SavedByRegion final : public torch::autograd::SavedVariableHooks {
     index_ = region_->save(tensor, &owner);
     owner_ = std::move(owner);  // only now is this a holder of the record
   }
-  at::Tensor call_unpack_hook() override { return region_->unpack(index_); }
+  at::Tensor call_unpack_hook() override {
+    const Shareable kept = owner_;  // another thread may clear the graph meanwhile
+    return region_->unpack(index_);
+  }
   HookData retrieve_unpack_hook_data() const override {
     py::gil_scoped_acquire gil;
     region_->hold(index_);
@@ -79,7 +88,11 @@ class SavedByRecomputation final : public torch::autograd::SavedVariableHooks {
  public:
   explicit SavedByRecomputation(Recomputation* on_top) : run_(on_top) {}
   void call_pack_hook(const at::Tensor& tensor) override { kept_ = run_->save(tensor, &owner_); }
-  at::Tensor call_unpack_hook() override { return run_->unpack(kept_); }
+  at::Tensor call_unpack_hook() override {
+    const Shareable owner = owner_;
+    const auto kept = kept_;
+    return run_->unpack(kept);
+  }
   HookData retrieve_unpack_hook_data() const override {
     py::gil_scoped_acquire gil;
     return Hooks<Recomputation>::in_python(owner_.get(), Recomputation::as_object(kept_));
@@ -107,13 +120,11 @@ class Engine final : public torch::autograd::Engine {
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     const auto& state = at::SavedTensorDefaultHooks::get_tls_state();
     if (!state.stack.empty() && !state.is_tracing) {
-      PyObject* top = state.stack.top().first.ptr(getPyInterpreter());
-      if (Py_IS_TYPE(top, &PyCFunction_Type)) {
-        const auto* hook = reinterpret_cast<PyCFunctionObject*>(top);
-        if (hook->m_ml == &Hooks<Region>::pack) return std::make_unique<SavedByRegion>(Region::from(hook->m_self));
-        if (hook->m_ml == &Hooks<Recomputation>::pack)
-          return std::make_unique<SavedByRecomputation>(Recomputation::from(hook->m_self));
-      }
+      PyObject* first = state.stack.top().first.ptr(getPyInterpreter());
+      PyObject* second = state.stack.top().second.ptr(getPyInterpreter());
+      if (Hooks<Region>::are(first, second)) return std::make_unique<SavedByRegion>(Region::from(PyCFunction_GET_SELF(first)));
+      if (Hooks<Recomputation>::are(first, second))
+        return std::make_unique<SavedByRecomputation>(Recomputation::from(PyCFunction_GET_SELF(first)));
     }
     return inner_.get_default_saved_variable_hooks();
   }

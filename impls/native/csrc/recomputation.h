@@ -24,7 +24,8 @@ struct Recomputation {
   std::weak_ptr<Values> values;  // what the run has recomputed: the recomputed graph owns this object, and is not to own them
   std::vector<bool> wanted;  // by index, whether a saved tensor is one to recompute
   int64_t slot_count, last, stop_index, late_write, due, count, inner_count, dispatch_modes;
-  char stopped, runs_on, failed, complete, is_over;
+  char stopped, runs_on, failed, complete;
+  std::atomic<bool> is_over;
 
   static PyTypeObject type;
   static Recomputation* from(PyObject* self) { return reinterpret_cast<Recomputation*>(self); }
@@ -109,9 +110,10 @@ struct Recomputation {
     }
     if (is_wanted) return {index, {}};
     if (!tensor.requires_grad()) return {-1, tensor};
-    py::gil_scoped_acquire gil;
-    Object object(checked(THPVariable_Wrap(tensor)));
-    return {-1, THPVariable_Unpack(call(shared.detach_without_modes, object.get()).get())};
+    return with_gil([&]() -> Kept {
+      Object object(checked(THPVariable_Wrap(tensor)));
+      return {-1, THPVariable_Unpack(call(shared.detach_without_modes, object.get()).get())};
+    });
   }
 
   // Whether a tensor is certainly what forward saved. If not, Python tells.
@@ -124,17 +126,18 @@ struct Recomputation {
 
   // The tensor to keep in place of one that may be another one than in forward. Ends the run if it is.
   at::Tensor compare_with_forward(int64_t index, const at::Tensor& tensor) {
-    py::gil_scoped_acquire gil;
-    if (is_over) return tensor;
-    Object object(checked(THPVariable_Wrap(tensor)));
-    const auto record = region->record(index);
-    if (record.has_origin) {
-      Object replaced = call_method(compare(), REPRISE_NAME("replace"), integer(index).get(), object.get());
-      return THPVariable_Unpack(replaced.get());
-    }
-    if (record.version != version_of(tensor) || !region->look(index).fits(tensor, object.get()))
-      call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object.get());
-    return tensor;
+    return with_gil([&]() -> at::Tensor {
+      if (is_over) return tensor;
+      Object object(checked(THPVariable_Wrap(tensor))), kept(new_reference(region->self()));
+      const auto record = region->record(index);
+      if (record.has_origin) {
+        Object replaced = call_method(compare(), REPRISE_NAME("replace"), integer(index).get(), object.get());
+        return THPVariable_Unpack(replaced.get());
+      }
+      if (record.version != version_of(tensor) || !Region::from(kept.get())->look(index).fits(tensor, object.get()))
+        call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object.get());
+      return tensor;
+    });
   }
 
   bool has_moved(int64_t index, const at::Tensor& tensor) {
@@ -148,11 +151,12 @@ struct Recomputation {
     if (!is_over)
       if (const auto recomputed = values.lock())
         if (auto tensor = recomputed->get(kept.index); tensor.defined()) return tensor;
-    py::gil_scoped_acquire gil;
-    if (!later) later = call(shared.unpack_later, region->self()).release();
-    Object tensor = call(later, integer(kept.index).get());
-    TORCH_CHECK_TYPE(THPVariable_Check(tensor.get()), "a recomputation gave no tensor");
-    return THPVariable_Unpack(tensor.get());
+    return with_gil([&]() -> at::Tensor {
+      if (!later) later = call(shared.unpack_later, region->self()).release();
+      Object function(new_reference(later)), tensor = call(function.get(), integer(kept.index).get());
+      TORCH_CHECK_TYPE(THPVariable_Check(tensor.get()), "a recomputation gave no tensor");
+      return THPVariable_Unpack(tensor.get());
+    });
   }
 
   // For Python: a saved tensor is its index or a tensor.
@@ -177,7 +181,7 @@ struct Recomputation {
   // A tensor was saved in a region inside this one.
   void on_inner_save(const at::Tensor& tensor, PyObject* object) {
     const auto index = inner_count++;
-    if (index >= static_cast<int64_t>(region->inner_versions.size())) return;
+    if (is_over || index >= static_cast<int64_t>(region->inner_versions.size())) return;
     if (region->has_inner_origins || version_of(tensor) != region->inner_versions[index])
       call_method(compare(), REPRISE_NAME("compare_inner"), integer(index).get(), object);
   }
@@ -197,7 +201,7 @@ struct Recomputation {
     runs_on = !(ProcessWide::current() == region->mode_state.process_wide) ||
         (region->registers_hooks() && call(shared.has_removed_hooks_for_now).get() == Py_True) || is_inside_hooks_always_called();
     if (!runs_on) PyErr_SetNone(shared.StopRecomputation);
-    else take_snapshot();
+    else if (!mismatch) take_snapshot();
     return runs_on;
   }
 

@@ -156,7 +156,7 @@ struct Region {
   }
 
   // A tensor that is saved gets an index, and whoever asks is one of its record's holders; ``owner`` becomes a reference to the
-  // region. Needs no GIL, and takes it only for what is rare.
+  // region. Called without the GIL, which it takes for weights, for views, for subclasses, and inside another region.
   uint32_t save(const at::Tensor& tensor, Shareable* owner = nullptr) {
     const auto index = save_with(tensor, owner);
     require(owner, self());
@@ -168,18 +168,19 @@ struct Region {
     const bool is_argument = from_outside && (tensor.is_leaf() || tensor.is_view()) && contains(tensor);
     if (!asks_python && !enclosing && (!from_outside || is_argument))
       return remember(tensor, Metadata::of(tensor), is_argument, owner);
-    py::gil_scoped_acquire gil;
-    Object object(checked(THPVariable_Wrap(tensor))), origin;
-    const auto index = remember(tensor, asks_python ? Metadata::from_python(tensor, object.get()) : Metadata::of(tensor),
-                                is_argument, owner);
-    try {
-      if (from_outside && !is_argument) origin = find_origin(tensor, object.get(), index);
-      if (enclosing) on_inner_save(enclosing, tensor, object.get(), origin.get());
-    } catch (...) {
-      let_go(index);
-      throw;
-    }
-    return index;
+    return with_gil([&] {
+      Object object(checked(THPVariable_Wrap(tensor))), origin;
+      const auto index = remember(tensor, asks_python ? Metadata::from_python(tensor, object.get()) : Metadata::of(tensor),
+                                  is_argument, owner);
+      try {
+        if (from_outside && !is_argument) origin = find_origin(tensor, object.get(), index);
+        if (enclosing) on_inner_save(enclosing, tensor, object.get(), origin.get());
+      } catch (...) {
+        let_go(index);
+        throw;
+      }
+      return index;
+    });
   }
 
   uint32_t remember(const at::Tensor& tensor, Metadata&& metadata, bool is_argument, Shareable* owner) {
@@ -266,13 +267,13 @@ struct Region {
     require_version(index, version, now, false);
     at::Tensor tensor = values ? values->pop(index) : at::Tensor();  // rule 4: it dies as it is unpacked
     if (!tensor.defined()) {
-      py::gil_scoped_acquire gil;
-      tensor = recompute(task, index);
-      if (!tensor.defined()) {
+      tensor = with_gil([&] {
+        auto recomputed = recompute(task, index);
+        if (recomputed.defined()) return recomputed;
         Object made = call(shared.recompute, self(), integer(task).get(), integer(index).get(), Py_False);
         TORCH_CHECK_TYPE(THPVariable_Check(made.get()), "a recomputation gave no tensor");
-        tensor = THPVariable_Unpack(made.get());
-      }
+        return THPVariable_Unpack(made.get());
+      });
     }
     require_version(index, version, version_of(tensor), true);
     return tensor;
@@ -291,8 +292,7 @@ struct Region {
 
   void require_version(uint32_t index, uint32_t version, uint32_t now, bool recomputed) {
     if (now == version) return;
-    py::gil_scoped_acquire gil;
-    call(shared.refuse_changed, self(), integer(index).get(), integer(now).get(), recomputed ? Py_True : Py_False);
+    with_gil([&] { call(shared.refuse_changed, self(), integer(index).get(), integer(now).get(), recomputed ? Py_True : Py_False); });
   }
 
   // With the GIL. Undefined if it is left to Python.

@@ -119,6 +119,18 @@ inline Shareable make_shareable(PyObject* object) {
           }};
 }
 
+// Calls a function with the GIL. An error of Python's is carried by the exception: a thread without Python loses its own.
+template <typename Function>
+auto with_gil(Function function) {
+  py::gil_scoped_acquire gil;
+  try {
+    return function();
+  } catch (python_error& error) {
+    error.persist();
+    throw;
+  }
+}
+
 // What whoever has hooks on top needs for hooks that run without the GIL. Nothing runs under ``mutex`` that takes the GIL.
 struct Hooked {
   std::mutex mutex;
