@@ -102,7 +102,7 @@ def puts_hooks_back_that_were_replaced(copy: Copy) -> None:
 @mutant(_HOOKS, "structure", "hooks_that_a_function_replaces_on_its_argument")
 def loses_hooks_that_were_replaced(copy: Copy) -> None:
     """A hook that the recomputation took off stays off, and what it registered in its place is taken off."""
-    copy.replace(_HOOKS, "_put_back", lambda removal, new: new is None or new.remove())
+    copy.replace(_HOOKS, "_put_back", lambda removal, successors: [new.remove() for new in successors])
 
 
 @mutant(_HOOKS, "structure", "module_hooks_that_a_function_takes_off_for_a_while")
