@@ -34,10 +34,10 @@ struct Hooks {
 
   static void push(Owner* owner) {
     push_hooks(owner->self(), &pack, &unpack);
-    owner->hooked.set_on_top(make_shareable(owner->self()));
+    owner->hook_state.set_on_top(make_shareable(owner->self()));
   }
   static void pop(Owner* owner) {
-    owner->hooked.set_on_top({});
+    owner->hook_state.set_on_top({});
     at::SavedTensorDefaultHooks::pop_hooks();
   }
   // Whether these are the hooks of one owner. Needs no GIL.

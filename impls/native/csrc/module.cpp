@@ -23,7 +23,7 @@ PyObject* none() { Py_RETURN_NONE; }
 PyObject* begin_region(PyObject*, PyObject* const* given) {
   Object self(checked(Region::type.tp_alloc(&Region::type, 0)));
   auto* region = Region::from(self.get());
-  new (&region->hooked) Hooked();  // other members are fine as zeros, but for this one and the next two
+  new (&region->hook_state) HookState();  // other members are fine as zeros, but for this one and the next two
   new (&region->cpu_state) std::unique_ptr<GeneratorState>();
   new (&region->places) std::unordered_map<uint32_t, Place>();
   region->function = new_reference(given[0]);
@@ -219,11 +219,11 @@ void dealloc_region(PyObject* self) {
   Py_TRASHCAN_BEGIN(self, dealloc_region)  // regions own arguments, whose graphs own regions
   if (region->weak_references) PyObject_ClearWeakRefs(self);
   clear_region(self);
-  std::destroy_at(&region->hooked);
+  std::destroy_at(&region->hook_state);
   std::destroy_at(&region->cpu_state);
   std::destroy_at(&region->flat);
   std::destroy_at(&region->records);
-  std::destroy_at(&region->looks);
+  std::destroy_at(&region->metadata);
   std::destroy_at(&region->places);
   std::destroy_at(&region->inner_versions);
   std::destroy_at(&region->values_by_task);
@@ -350,7 +350,7 @@ void dealloc_recomputation(PyObject* self) {
   for (PyObject** one : {&run->later, &run->mismatch, &run->thread, &run->found, &run->modes_after}) Py_CLEAR(*one);
   Py_CLEAR(run->region);
   std::destroy_at(&run->found_state);
-  std::destroy_at(&run->hooked);
+  std::destroy_at(&run->hook_state);
   std::destroy_at(&run->values);
   std::destroy_at(&run->wanted);
   Py_TYPE(self)->tp_free(self);

@@ -20,7 +20,7 @@ struct Recomputation {
   std::unique_ptr<GeneratorState> found_state;
   char holds_lock, disturbed, entered;
   int depth;
-  Hooked hooked;  // whose mutex guards ``count`` and ``is_over``
+  HookState hook_state;  // whose mutex guards ``count`` and ``is_over``
   std::weak_ptr<Values> values;  // what the run has recomputed: the recomputed graph owns this object, and is not to own them
   std::vector<bool> wanted;  // by index, whether a saved tensor is one to recompute
   int64_t slot_count, last, stop_index, late_write, due, count, inner_count, dispatch_modes;
@@ -34,7 +34,7 @@ struct Recomputation {
   static Object make(Region* region, PyObject* asked) {
     Object self(checked(type.tp_alloc(&type, 0)));
     new (&from(self.get())->found_state) std::unique_ptr<GeneratorState>();
-    new (&from(self.get())->hooked) Hooked();
+    new (&from(self.get())->hook_state) HookState();
     new (&from(self.get())->values) std::weak_ptr<Values>();
     new (&from(self.get())->wanted) std::vector<bool>();
     from(self.get())->region = Region::from(new_reference(region->self()));
@@ -47,7 +47,7 @@ struct Recomputation {
     complete = region->complete;  // asked before the slots are, as forward may end meanwhile on another thread
     last = -1;
     {
-      const std::lock_guard<std::mutex> lock(region->hooked.mutex);
+      const std::lock_guard<std::mutex> lock(region->hook_state.mutex);
       slot_count = static_cast<int64_t>(region->records.size());
       wanted.resize(slot_count, false);
       for (int64_t index = 0; index < slot_count; ++index) {
@@ -64,9 +64,9 @@ struct Recomputation {
   }
 
   int64_t find_late_write() {
-    const auto requires_grad = [&](int64_t index) { return region->looks[region->records[index].metadata].requires_grad; };
+    const auto requires_grad = [&](int64_t index) { return region->metadata[region->records[index].metadata].requires_grad; };
     {
-      const std::lock_guard<std::mutex> lock(region->hooked.mutex);
+      const std::lock_guard<std::mutex> lock(region->hook_state.mutex);
       if (requires_grad(last) && (!last || requires_grad(last - 1))) return -1;  // nearly always
     }
     return as_integer(call(shared.find_late_write, region->self(), integer(last).get()).get());
@@ -89,15 +89,15 @@ struct Recomputation {
     bool is_wanted = false, is_alike = true;
     int64_t index;
     {
-      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      const std::lock_guard<std::mutex> lock(hook_state.mutex);
       index = count++;
-      if (owner) *owner = hooked.on_top;
+      if (owner) *owner = hook_state.on_top;
       if (!is_over && index < static_cast<int64_t>(wanted.size())) {
         is_wanted = wanted[index];
         is_alike = fits(index, given);
       }
     }
-    require(owner, self());
+    ensure_owner(owner, self());
     at::Tensor tensor = is_alike ? given : compare_with_forward(index, given);
     if (is_wanted)
       if (const auto kept = values.lock()) kept->set(index, tensor);
@@ -118,9 +118,9 @@ struct Recomputation {
 
   // Whether a tensor is certainly what forward saved. If not, Python tells.
   bool fits(int64_t index, const at::Tensor& tensor) {
-    const std::lock_guard<std::mutex> lock(region->hooked.mutex);
+    const std::lock_guard<std::mutex> lock(region->hook_state.mutex);
     const auto& record = region->records[index];
-    return record.version == version_of(tensor) && region->looks[record.metadata].fits(tensor) &&
+    return record.version == version_of(tensor) && region->metadata[record.metadata].fits(tensor) &&
         !(record.has_origin && has_moved(index, tensor));
   }
 
@@ -222,7 +222,7 @@ struct Recomputation {
 
   void put_snapshot_back(Values& kept) {
     if (!snapshot) return;
-    Object taken(std::exchange(snapshot, nullptr)), changed = call_method(taken.get(), REPRISE_NAME("changed"));
+    Object before(std::exchange(snapshot, nullptr)), changed = call_method(before.get(), REPRISE_NAME("changed"));
     PyObject *key, *tensor;
     for (Py_ssize_t position = 0; PyDict_Next(changed.get(), &position, &key, &tensor);)
       if (const auto index = as_integer(key); kept.has(index)) kept.set(index, THPVariable_Unpack(tensor));
@@ -251,7 +251,7 @@ struct Recomputation {
 
   void end() {
     {
-      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      const std::lock_guard<std::mutex> lock(hook_state.mutex);
       is_over = true;
     }
     Py_CLEAR(comparison);

@@ -84,9 +84,9 @@ struct FlatTensor {
 struct Region {
   PyObject_HEAD
   PyObject* weak_references;
-  // Guards ``records``, ``looks``, ``places`` and ``values_by_task``. All else is read and written with the GIL, but for what
+  // Guards ``records``, ``metadata``, ``places`` and ``values_by_task``. All else is read and written with the GIL, but for what
   // forward's thread reads while its hooks are on top: it was there before.
-  Hooked hooked;
+  HookState hook_state;
   // Objects of Python, each owned or null. ``inputs`` is null if args and kwargs are flat: then they are kept as they are.
   PyObject *function, *args, *kwargs, *inputs, *context, *modes, *pass_through, *modes_after, *states, *stream,
       *operator_log, *origins, *candidates, *closed_over, *changed_name, *enclosing, *inner_places;
@@ -97,7 +97,7 @@ struct Region {
   std::unique_ptr<GeneratorState> cpu_state;  // if there is nothing else that random numbers may come from
   std::vector<FlatTensor> flat;
   std::vector<Record> records;
-  std::vector<Metadata> looks;  // neighbours often look the same, and share one
+  std::vector<Metadata> metadata;  // which neighbours often share
   std::unordered_map<uint32_t, Place> places;  // of those that have an origin
   std::vector<uint32_t> inner_versions;  // of the tensors that regions inside saved
   std::vector<std::pair<int64_t, std::weak_ptr<Values>>> values_by_task;
@@ -159,7 +159,7 @@ struct Region {
   // region. Called without the GIL, which it takes for weights, for views, for subclasses, and inside another region.
   uint32_t save(const at::Tensor& tensor, Shareable* owner = nullptr) {
     const auto index = save_with(tensor, owner);
-    require(owner, self());
+    ensure_owner(owner, self());
     return index;
   }
 
@@ -183,29 +183,29 @@ struct Region {
     });
   }
 
-  uint32_t remember(const at::Tensor& tensor, Metadata&& metadata, bool is_argument, Shareable* owner) {
+  uint32_t remember(const at::Tensor& tensor, Metadata&& found, bool is_argument, Shareable* owner) {
     const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
     std::optional<Place> place;
     if (is_argument && tensor.is_leaf() && may_have_place(tensor)) place.emplace(tensor, true);  // it may be given other data
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
-    if (looks.empty() || !looks.back().fits(tensor)) looks.push_back(std::move(metadata));
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
+    if (metadata.empty() || !metadata.back().fits(tensor)) metadata.push_back(std::move(found));
     // Rule 1: hooks do not stack, only the innermost region is asked.
-    records.push_back({counter, counter.current_version(), static_cast<uint32_t>(looks.size() - 1), 1, place.has_value()});
+    records.push_back({counter, counter.current_version(), static_cast<uint32_t>(metadata.size() - 1), 1, place.has_value()});
     const auto index = static_cast<uint32_t>(records.size() - 1);
     if (place) places.emplace(index, std::move(*place));  // its Origin is made if it has been
-    if (owner) *owner = hooked.on_top;
+    if (owner) *owner = hook_state.on_top;
     return index;
   }
 
   // One holder more.
   void hold(uint32_t index) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     ++records[index].holders;
   }
 
   // One holder less.
   void let_go(uint32_t index) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     // Nobody is going to unpack it; but the origin of an argument is made later, and follows its version.
     if (!--records[index].holders && !records[index].has_origin) records[index].counter = c10::VariableVersion();
   }
@@ -231,14 +231,14 @@ struct Region {
     if (origin.get() == Py_None) return {};
     if (tensor.is_leaf() || !is_cast_of_leaf(tensor)) {
       Place place(tensor, false);
-      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      const std::lock_guard<std::mutex> lock(hook_state.mutex);
       places.emplace(index, std::move(place));
     }
     return origin;
   }
 
   void note_origin(uint32_t index) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     records[index].has_origin = true;
   }
 
@@ -258,7 +258,7 @@ struct Region {
     uint32_t version, now;
     std::shared_ptr<Values> values;
     {
-      const std::lock_guard<std::mutex> lock(hooked.mutex);
+      const std::lock_guard<std::mutex> lock(hook_state.mutex);
       const auto& record = records[index];
       version = record.version;
       now = record.counter.enabled() ? record.counter.current_version() : version;
@@ -329,12 +329,12 @@ struct Region {
   }
 
   std::shared_ptr<Values> find_values(int64_t task) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     return find_locked(task);
   }
 
   void keep_values(int64_t task, const std::shared_ptr<Values>& values) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     const auto is_over = [&](const auto& one) { return one.first == task || one.second.expired(); };
     values_by_task.erase(std::remove_if(values_by_task.begin(), values_by_task.end(), is_over), values_by_task.end());
     values_by_task.emplace_back(task, values);
@@ -343,24 +343,24 @@ struct Region {
   // ---- what was saved
 
   size_t saved_count() {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     return records.size();
   }
 
   Record record(uint32_t index) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     return records[index];
   }
 
   Place place(uint32_t index) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
     return places.at(index);
   }
 
   // With the GIL.
   Metadata look(uint32_t index) {
-    const std::lock_guard<std::mutex> lock(hooked.mutex);
-    return looks[records[index].metadata].copy();
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
+    return metadata[records[index].metadata].copy();
   }
 
   // ---- what the recomputation asks

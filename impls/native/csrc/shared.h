@@ -132,7 +132,7 @@ auto with_gil(Function function) {
 }
 
 // What whoever has hooks on top needs for hooks that run without the GIL. Nothing runs under ``mutex`` that takes the GIL.
-struct Hooked {
+struct HookState {
   std::mutex mutex;
   Shareable on_top;  // the object itself, while its hooks are on top
 
@@ -143,7 +143,7 @@ struct Hooked {
 };
 
 // Makes a reference if there is none: a thread that inherited the hooks may save tensors after they were taken off.
-inline void require(Shareable* owner, PyObject* object) {
+inline void ensure_owner(Shareable* owner, PyObject* object) {
   if (!owner || *owner) return;
   py::gil_scoped_acquire gil;
   *owner = make_shareable(object);

@@ -160,10 +160,10 @@ inline at::Tensor Region::recompute(int64_t task, uint32_t index) {
   }
   if (is_error) throw python_error();
   if (!is_done) return {};
-  const bool differs = recomputation->mismatch || static_cast<int64_t>(values->left()) < recomputation->due ||
+  const bool differs = recomputation->mismatch || static_cast<int64_t>(values->remaining()) < recomputation->due ||
       (check && recomputation->complete && !recomputation->stopped && recomputation->count != recomputation->slot_count);
   if (differs) call(shared.refuse_difference, self(), run.get(), RecomputedTensors::make(values).get());
-  if (values->left() > 1) {  // else it is about to be unpacked
+  if (values->remaining() > 1) {  // else it is about to be unpacked
     keep_values(task, values);
     values->task = task;
     // Rule 4: the engine lets go of it also when the backward fails.

@@ -11,7 +11,7 @@ struct Metadata {
   at::ScalarType dtype = at::kFloat;
   c10::Device device = at::kCPU;
   bool requires_grad = false, is_leaf = false;
-  Object told;  // what Python tells, with the version: of tensors whose class or transform says what their shape is
+  Object python_metadata;  // with the version, of tensors whose shape only Python tells
 
   static bool asks_python(const at::Tensor& tensor) {
     const auto* impl = tensor.unsafeGetTensorImpl();
@@ -24,32 +24,32 @@ struct Metadata {
 
   static Metadata from_python(const at::Tensor& tensor, PyObject* object) {
     Metadata found;
-    found.told = call(shared.tensor_metadata, object);
+    found.python_metadata = call(shared.tensor_metadata, object);
     found.requires_grad = tensor.requires_grad();
     return found;
   }
 
   bool fits(const at::Tensor& tensor) const {
-    return !told && !asks_python(tensor) && tensor.scalar_type() == dtype && tensor.sizes() == sizes &&
+    return !python_metadata && !asks_python(tensor) && tensor.scalar_type() == dtype && tensor.sizes() == sizes &&
         tensor.device() == device && tensor.requires_grad() == requires_grad && tensor.is_leaf() == is_leaf;
   }
 
   bool fits(const at::Tensor& tensor, PyObject* object) {
-    if (!told) return fits(tensor);
-    const int same = PyObject_RichCompareBool(told.get(), call(shared.tensor_metadata, object).get(), Py_EQ);
+    if (!python_metadata) return fits(tensor);
+    const int same = PyObject_RichCompareBool(python_metadata.get(), call(shared.tensor_metadata, object).get(), Py_EQ);
     if (same < 0) throw python_error();
     return same;
   }
 
   Object as_tuple(uint32_t version) {
-    if (told) return Object(new_reference(told.get()));
+    if (python_metadata) return Object(new_reference(python_metadata.get()));
     Object shape = call(shared.Size, py::tuple(py::cast(std::vector<int64_t>(sizes.begin(), sizes.end()))).ptr());
     return Object(py::make_tuple(py::handle(shape.get()), py::cast(dtype), py::cast(device), version, requires_grad, is_leaf)
                       .release().ptr());
   }
 
   // With the GIL. What is asked of Python must be asked of a copy, since a region may save more tensors meanwhile.
-  Metadata copy() { return {sizes, dtype, device, requires_grad, is_leaf, Object(new_reference(told.get()))}; }
+  Metadata copy() { return {sizes, dtype, device, requires_grad, is_leaf, Object(new_reference(python_metadata.get()))}; }
 };
 
 // A ``VersionProbe`` for Python: the version of whatever shares the counter, also once that is gone.
@@ -95,7 +95,7 @@ class Values {
     const std::lock_guard<std::mutex> lock(mutex_);
     return index < tensors_.size() && tensors_[index].defined();
   }
-  size_t left() {
+  size_t remaining() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return left_;
   }
@@ -182,7 +182,7 @@ struct RecomputedTensors {
     return of(self).has(as_integer(index));
     REPRISE_END(-1)
   }
-  static Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(of(self).left()); }
+  static Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(of(self).remaining()); }
   static PyObject* task(PyObject* self, void*) { return PyLong_FromLongLong(of(self).task); }
   static int set_task(PyObject* self, PyObject* value, void*) {
     REPRISE_BEGIN
