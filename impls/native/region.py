@@ -323,7 +323,7 @@ class _Comparison(Recomputation):
 
     def replace(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
         """What to keep of a tensor that may not be where the one in forward was, or does not look like it."""
-        origin = self.origins.get(index) or argument_origin(self.run_in_cpp.region, index)
+        origin = self.origins.get(index) or make_origin_from_place(self.run_in_cpp.region, index)
         if origin.has_moved(tensor):
             return self.accept_replacement(index, tensor, origin)
         if any_tensor_metadata(tensor) != self.slots[index][2]:
@@ -370,8 +370,8 @@ def note_origin(region: Any, index: int, tensor: torch.Tensor, is_result: bool) 
     return origin
 
 
-def argument_origin(region: Any, index: int) -> Origin:
-    """The origin of a flat argument, which is made only now that the tensor is somewhere else."""
+def make_origin_from_place(region: Any, index: int) -> Origin:
+    """The origin of a flat argument or a parameter, which is made only now that the tensor is somewhere else."""
     address, (offset, stride, conjugated, negated), over_storage = region.place(index)
     origin = Origin(over_storage)
     origin.address, origin.layout = address, _Layout(offset, stride, conjugated, negated)
@@ -443,3 +443,4 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "has_removed_hooks_for_now", has_removed_hooks_for_now
     yield "unpack_later", nested_region.unpack_later
     yield "Snapshot", Snapshot
+    yield "Parameter", torch.nn.Parameter

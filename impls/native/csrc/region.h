@@ -32,20 +32,35 @@ struct Record {
   bool has_origin;
 };
 
+using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
+
 // Where in memory a saved tensor is that may have been there before the region: another one in its place has other values.
 struct Place {
   const void* address;
   c10::DimVector strides;
   int64_t offset;
-  bool conjugated, negated;
-  c10::Storage storage;  // of an argument, which is known to be from outside; for others an Origin has it
+  bool conjugated, negated, is_view;
+  // Of an argument or a parameter, once it is known to be from outside; for others an Origin has it.
+  c10::Storage storage;
+  WeakTensor parameter;  // that the tensor is, or is a view of, while forward runs
 
   Place(const at::Tensor& tensor, bool is_argument)
       : address(tensor.const_data_ptr()), strides(tensor.strides()), offset(tensor.storage_offset()),
-        conjugated(tensor.is_conj()), negated(tensor.is_neg()), storage(is_argument ? tensor.storage() : c10::Storage()) {}
+        conjugated(tensor.is_conj()), negated(tensor.is_neg()), is_view(tensor.is_view()),
+        storage(is_argument ? tensor.storage() : c10::Storage()),
+        parameter(at::Tensor().getIntrusivePtr()) {}
   bool is_of(const at::Tensor& tensor) const {
     return tensor.has_storage() && tensor.const_data_ptr() == address && tensor.strides() == strides &&
         tensor.is_conj() == conjugated && tensor.is_neg() == negated;
+  }
+  // Keep the storage of the parameter, unless it has got another one since, or, as a whole, another shape.
+  bool settle(const at::Tensor& whole, at::IntArrayRef sizes) {
+    if (!whole.has_storage()) return false;
+    const auto* begin = static_cast<const char*>(whole.storage().data());
+    if (begin + offset * static_cast<int64_t>(whole.itemsize()) != address) return false;
+    if (!is_view && whole.sizes() != sizes) return false;
+    storage = whole.storage();
+    return true;
   }
 };
 
@@ -206,8 +221,8 @@ struct Region {
   // One holder less.
   void let_go(uint32_t index) {
     const std::lock_guard<std::mutex> lock(hook_state.mutex);
-    // Nobody is going to unpack it; but the origin of an argument is made later, and follows its version.
-    if (!--records[index].holders && !records[index].has_origin) records[index].counter = c10::VariableVersion();
+    // Nobody is going to unpack it; but where there is a place, an origin may be made later, and follows the version.
+    if (!--records[index].holders && !places.count(index)) records[index].counter = c10::VariableVersion();
   }
 
   // Nearly all are results that the region has made.
@@ -225,7 +240,7 @@ struct Region {
 
   // What a saved tensor is or is a view of, if that may be from outside.
   Object find_origin(const at::Tensor& tensor, PyObject* object, uint32_t index) {
-    if (!may_have_place(tensor)) return {};
+    if (!may_have_place(tensor) || note_parameter(tensor, object, index)) return {};
     const bool is_result = !tensor.is_leaf() && !tensor.is_view();
     Object origin = call(shared.note_origin, self(), integer(index).get(), object, is_result ? Py_True : Py_False);
     if (origin.get() == Py_None) return {};
@@ -235,6 +250,34 @@ struct Region {
       places.emplace(index, std::move(place));
     }
     return origin;
+  }
+
+  // Whether a saved tensor is a parameter, or a view of one, for which its place will do: its Origin is made if it has moved.
+  bool note_parameter(const at::Tensor& tensor, PyObject* object, uint32_t index) {
+    if (enclosing || !THPVariable_CheckExact(object)) return false;
+    const at::Tensor whole = tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+    if (!whole.is_leaf() || !may_have_place(whole)) return false;
+    Object owner(checked(THPVariable_Wrap(whole)));
+    if (reinterpret_cast<PyObject*>(Py_TYPE(owner.get())) != shared.Parameter) return false;
+    Place place(tensor, false);
+    place.parameter = whole.getIntrusivePtr();
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
+    places.emplace(index, std::move(place));
+    return true;
+  }
+
+  // Forward is over: keep the storages of parameters that are still there, as ``keep_storages`` in ``impls.tensors.origins``.
+  void settle_parameters() {
+    std::vector<at::Tensor> alive;  // dropped after the lock
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
+    for (auto& [index, place] : places) {
+      auto whole = place.parameter.lock();
+      if (!whole) continue;
+      alive.emplace_back(std::move(whole));
+      if (!place.settle(alive.back(), metadata[records[index].metadata].sizes)) continue;
+      place.parameter.reset();
+      records[index].has_origin = true;
+    }
   }
 
   void note_origin(uint32_t index) {
@@ -377,6 +420,7 @@ struct Region {
   void end_forward(PyObject* output) {
     if (candidates) call(shared.settle_origins, self(), output);
     Py_CLEAR(candidates);
+    settle_parameters();
     if (origins) {
       PyObject *key, *value;
       for (Py_ssize_t position = 0; PyDict_Next(origins, &position, &key, &value);) {

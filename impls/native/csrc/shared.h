@@ -47,7 +47,8 @@ using Object = THPObjectPtr;  // an owned reference
   _(settle_origins) _(recompute) _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(running)  \
   _(current_thread) _(current_graph_exec_group) _(process_lock) _(remove_thread_object)          \
   _(put_modes_back) _(inherit) _(refuse_difference) _(code_of_hooked_call) _(is_inside_hooks_always_called)        \
-  _(Size) _(closed_over_results) _(find_changed) _(has_removed_hooks_for_now) _(unpack_later) _(Snapshot)
+  _(Size) _(closed_over_results) _(find_changed) _(has_removed_hooks_for_now) _(unpack_later) _(Snapshot)  \
+  _(Parameter)
 
 struct Shared {
 #define REPRISE_FIELD(name) PyObject* name = nullptr;

@@ -58,6 +58,15 @@ takes_all_for_its_own = compiled(
     "return false;",
     "Every saved tensor is taken for a result that the region has made.",
 )
+forgets_parameters = compiled(
+    "native-forgets-parameters",
+    "errors",
+    "weights_and_buffers_that_are_replaced",
+    "region.h",
+    "settle",
+    "return false;",
+    "A parameter that a region saved is taken for any tensor that looks like it.",
+)
 remembers_one_normal_number = compiled(
     "native-remembers-one-normal-number",
     "rng",
