@@ -42,6 +42,7 @@ from impls.torch_private import (
     queue_callback,
     remove_thread_object,
     run_frames_untraced,
+    tree_leaves,
 )
 
 extension: Any = None  # the module in C++, once it is there
@@ -371,11 +372,30 @@ def note_origin(region: Any, index: int, tensor: torch.Tensor, is_result: bool) 
 
 
 def make_origin_from_place(region: Any, index: int) -> Origin:
-    """The origin of a flat argument or a parameter, which is made only now that the tensor is somewhere else."""
-    address, (offset, stride, conjugated, negated), over_storage = region.place(index)
-    origin = Origin(over_storage)
-    origin.address, origin.layout = address, _Layout(offset, stride, conjugated, negated)
-    origin.storage, origin.followed, origin.leaf = over_storage.untyped_storage(), False, None
+    """The origin of a flat argument or another leaf, which is made only now that the tensor is somewhere else."""
+    address, layout, over_storage = region.place(index)
+    origin = _make_origin(region, index, over_storage, address, layout)
+    origin.storage, origin.followed = over_storage.untyped_storage(), False
+    return origin
+
+
+def keeps_leaf(region: Any, index: int, leaf: torch.Tensor, output: Any) -> bool:
+    """Forward is over: whether the storage of a leaf that is no parameter is to be kept, as ``keep_storages`` decides it.
+
+    An output is followed for as long as somebody has it, and none where somebody watches what is saved.
+    """
+    if region.inputs is not None and region.inputs.hooks_were_active:
+        return False
+    if all(leaf is not one for one in ([output] if isinstance(output, torch.Tensor) else tree_leaves(output))):
+        return True
+    address, layout, _ = region.place(index)
+    region.origins = {**(region.origins or {}), index: _make_origin(region, index, leaf, address, layout)}
+    return False
+
+
+def _make_origin(region: Any, index: int, tensor: torch.Tensor, address: int, layout: tuple[Any, ...]) -> Origin:
+    origin = Origin(tensor)
+    origin.address, origin.layout, origin.storage, origin.leaf, origin.followed = address, _Layout(*layout), None, None, True
     origin.probe, origin.metadata = region.version_handle(index), metadata_of(region, index)
     return origin
 
@@ -444,3 +464,4 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "unpack_later", nested_region.unpack_later
     yield "Snapshot", Snapshot
     yield "Parameter", torch.nn.Parameter
+    yield "keeps_leaf", keeps_leaf

@@ -26,6 +26,7 @@ PyObject* begin_region(PyObject*, PyObject* const* given) {
   new (&region->hook_state) HookState();  // other members are fine as zeros, but for this one and the next two
   new (&region->cpu_state) std::unique_ptr<GeneratorState>();
   new (&region->places) std::unordered_map<uint32_t, Place>();
+  new (&region->leaves) std::unordered_set<const at::TensorImpl*>();
   region->function = new_reference(given[0]);
   region->args = new_reference(given[1]);
   region->kwargs = new_reference(given[2]);
@@ -105,10 +106,11 @@ PyObject* metadata(PyObject* self, PyObject* const* given) {
   return region->look(index).as_tuple(region->record(index).version).release();
 }
 
-// Of an argument: (address, (offset, strides, conjugated, negated), a tensor over its storage).
+// (address, (offset, strides, conjugated, negated), a tensor over the storage that is kept).
 PyObject* place(PyObject* self, PyObject* const* given) {
   const auto place = Region::from(self)->place(static_cast<uint32_t>(as_integer(given[0])));
-  const auto whole = at::empty({0}, at::device(place.storage.device()).dtype(at::kByte)).set_(place.storage);
+  at::Tensor whole;
+  if (place.is_settled()) whole = at::empty({0}, at::device(place.storage.device()).dtype(at::kByte)).set_(place.storage);
   const auto layout = py::make_tuple(place.offset, py::tuple(py::cast(std::vector<int64_t>(place.strides.begin(), place.strides.end()))),
                                      place.conjugated, place.negated);
   return py::make_tuple(reinterpret_cast<intptr_t>(place.address), layout, whole).release().ptr();
@@ -171,7 +173,7 @@ PyMethodDef region_methods[] = {
     method<put_back>("put_back", "(slot, tensor): have the next unpacking give it, while what this returns is kept."),
     method<saved_count>("saved_count", "How many tensors it has saved so far."),
     method<metadata>("metadata", "(index): what a saved tensor looked like."),
-    method<place>("place", "(index): where an argument was, as (address, layout, a tensor over its storage)."),
+    method<place>("place", "(index): where a saved tensor was, as (address, layout, a tensor over its storage or None)."),
     method<version_handle>("version_handle", "(index): what follows its version."),
     method<find_values>("find_values", "(task): what is left of a recomputation, or None."),
     method<keep_values>("keep_values", "(task, values): remember these for as long as they are alive."),
@@ -225,6 +227,7 @@ void dealloc_region(PyObject* self) {
   std::destroy_at(&region->records);
   std::destroy_at(&region->metadata);
   std::destroy_at(&region->places);
+  std::destroy_at(&region->leaves);
   std::destroy_at(&region->inner_versions);
   std::destroy_at(&region->values_by_task);
   Py_TYPE(self)->tp_free(self);

@@ -40,29 +40,32 @@ struct Place {
   c10::DimVector strides;
   int64_t offset;
   bool conjugated, negated, is_view;
-  // Of an argument or a parameter, once it is known to be from outside; for others an Origin has it.
+  // Of an argument or another leaf, once it is known to be from outside; for others an Origin has it.
   c10::Storage storage;
-  WeakTensor parameter;  // that the tensor is, or is a view of, while forward runs
+  WeakTensor leaf;  // that the tensor is, or is a view of
 
-  Place(const at::Tensor& tensor, bool is_argument)
+  Place(const at::Tensor& tensor, c10::Storage kept, const c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>& whole)
       : address(tensor.const_data_ptr()), strides(tensor.strides()), offset(tensor.storage_offset()),
-        conjugated(tensor.is_conj()), negated(tensor.is_neg()), is_view(tensor.is_view()),
-        storage(is_argument ? tensor.storage() : c10::Storage()),
-        parameter(at::Tensor().getIntrusivePtr()) {}
+        conjugated(tensor.is_conj()), negated(tensor.is_neg()), is_view(tensor.is_view()), storage(std::move(kept)),
+        leaf(whole) {}
+  bool is_settled() const { return storage.unsafeGetStorageImpl(); }
   bool is_of(const at::Tensor& tensor) const {
     return tensor.has_storage() && tensor.const_data_ptr() == address && tensor.strides() == strides &&
         tensor.is_conj() == conjugated && tensor.is_neg() == negated;
   }
-  // Keep the storage of the parameter, unless it has got another one since, or, as a whole, another shape.
-  bool settle(const at::Tensor& whole, at::IntArrayRef sizes) {
+  // Keep the storage of the leaf, unless it has got another one since, or, as a whole, another shape.
+  bool settle(const at::Tensor& whole, const Metadata& saved) {
+    leaf.reset();
     if (!whole.has_storage()) return false;
     const auto* begin = static_cast<const char*>(whole.storage().data());
-    if (begin + offset * static_cast<int64_t>(whole.itemsize()) != address) return false;
-    if (!is_view && whole.sizes() != sizes) return false;
+    if (begin + offset * static_cast<int64_t>(c10::elementSize(saved.dtype)) != address) return false;
+    if (!is_view && whole.sizes() != saved.sizes) return false;
     storage = whole.storage();
     return true;
   }
 };
+
+inline at::Tensor whole_of(const at::Tensor& tensor) { return tensor.is_view() ? at::Tensor(tensor._base()) : tensor; }
 
 // Whether a tensor is what autocast makes of a leaf, or a view of that: made anew, it may lie where another one lay.
 inline bool is_cast_of_leaf(const at::Tensor& tensor) {
@@ -114,6 +117,7 @@ struct Region {
   std::vector<Record> records;
   std::vector<Metadata> metadata;  // which neighbours often share
   std::unordered_map<uint32_t, Place> places;  // of those that have an origin
+  std::unordered_set<const at::TensorImpl*> leaves;  // that places refer to, so that no other tensor gets such an address
   std::vector<uint32_t> inner_versions;  // of the tensors that regions inside saved
   std::vector<std::pair<int64_t, std::weak_ptr<Values>>> values_by_task;
 
@@ -171,7 +175,7 @@ struct Region {
   }
 
   // A tensor that is saved gets an index, and whoever asks is one of its record's holders; ``owner`` becomes a reference to the
-  // region. Called without the GIL, which it takes for weights, for views, for subclasses, and inside another region.
+  // region. Called without the GIL, which it takes for most of what is from outside, for subclasses, and inside another region.
   uint32_t save(const at::Tensor& tensor, Shareable* owner = nullptr) {
     const auto index = save_with(tensor, owner);
     ensure_owner(owner, self());
@@ -181,12 +185,14 @@ struct Region {
   uint32_t save_with(const at::Tensor& tensor, Shareable* owner) {
     const bool asks_python = Metadata::asks_python(tensor), from_outside = check && may_be_from_outside(tensor);
     const bool is_argument = from_outside && (tensor.is_leaf() || tensor.is_view()) && contains(tensor);
-    if (!asks_python && !enclosing && (!from_outside || is_argument))
-      return remember(tensor, Metadata::of(tensor), is_argument, owner);
+    if (!asks_python && !enclosing) {
+      if (!from_outside || is_argument) return remember(tensor, Metadata::of(tensor), find_place(tensor, is_argument), owner);
+      if (auto place = find_place_of_leaf(tensor)) return remember(tensor, Metadata::of(tensor), std::move(place), owner);
+    }
     return with_gil([&] {
       Object object(checked(THPVariable_Wrap(tensor))), origin;
       const auto index = remember(tensor, asks_python ? Metadata::from_python(tensor, object.get()) : Metadata::of(tensor),
-                                  is_argument, owner);
+                                  find_place(tensor, is_argument), owner);
       try {
         if (from_outside && !is_argument) origin = find_origin(tensor, object.get(), index);
         if (enclosing) on_inner_save(enclosing, tensor, object.get(), origin.get());
@@ -198,18 +204,33 @@ struct Region {
     });
   }
 
-  uint32_t remember(const at::Tensor& tensor, Metadata&& found, bool is_argument, Shareable* owner) {
+  uint32_t remember(const at::Tensor& tensor, Metadata&& found, std::optional<Place>&& place, Shareable* owner) {
     const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
-    std::optional<Place> place;
-    if (is_argument && tensor.is_leaf() && may_have_place(tensor)) place.emplace(tensor, true);  // it may be given other data
     const std::lock_guard<std::mutex> lock(hook_state.mutex);
     if (metadata.empty() || !metadata.back().fits(tensor)) metadata.push_back(std::move(found));
     // Rule 1: hooks do not stack, only the innermost region is asked.
-    records.push_back({counter, counter.current_version(), static_cast<uint32_t>(metadata.size() - 1), 1, place.has_value()});
+    records.push_back({counter, counter.current_version(), static_cast<uint32_t>(metadata.size() - 1), 1,
+                       place && place->is_settled()});
     const auto index = static_cast<uint32_t>(records.size() - 1);
-    if (place) places.emplace(index, std::move(*place));  // its Origin is made if it has been
+    if (place) places.emplace(index, std::move(*place));
     if (owner) *owner = hook_state.on_top;
     return index;
+  }
+
+  // That of an argument, which may be given other data.
+  static std::optional<Place> find_place(const at::Tensor& tensor, bool is_argument) {
+    if (!is_argument || !tensor.is_leaf() || !may_have_place(tensor)) return {};
+    return Place(tensor, tensor.storage(), {});
+  }
+
+  // That of a leaf, or of a view of one, which is known to be of no class of the user's: only Python tells that.
+  std::optional<Place> find_place_of_leaf(const at::Tensor& tensor) {
+    const at::Tensor whole = whole_of(tensor);
+    {
+      const std::lock_guard<std::mutex> lock(hook_state.mutex);
+      if (!leaves.count(whole.unsafeGetTensorImpl())) return {};
+    }
+    return Place(tensor, {}, whole.getIntrusivePtr());
   }
 
   // One holder more.
@@ -240,44 +261,51 @@ struct Region {
 
   // What a saved tensor is or is a view of, if that may be from outside.
   Object find_origin(const at::Tensor& tensor, PyObject* object, uint32_t index) {
-    if (!may_have_place(tensor) || note_parameter(tensor, object, index)) return {};
+    if (!may_have_place(tensor) || note_leaf(tensor, object, index)) return {};
     const bool is_result = !tensor.is_leaf() && !tensor.is_view();
     Object origin = call(shared.note_origin, self(), integer(index).get(), object, is_result ? Py_True : Py_False);
     if (origin.get() == Py_None) return {};
     if (tensor.is_leaf() || !is_cast_of_leaf(tensor)) {
-      Place place(tensor, false);
+      Place place(tensor, {}, {});
       const std::lock_guard<std::mutex> lock(hook_state.mutex);
       places.emplace(index, std::move(place));
     }
     return origin;
   }
 
-  // Whether a saved tensor is a parameter, or a view of one, for which its place will do: its Origin is made if it has moved.
-  bool note_parameter(const at::Tensor& tensor, PyObject* object, uint32_t index) {
+  // Whether a saved tensor is a leaf, or a view of one, for which its place will do: its Origin is made if it has moved.
+  bool note_leaf(const at::Tensor& tensor, PyObject* object, uint32_t index) {
     if (enclosing || !THPVariable_CheckExact(object)) return false;
-    const at::Tensor whole = tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+    const at::Tensor whole = whole_of(tensor);
     if (!whole.is_leaf() || !may_have_place(whole)) return false;
     Object owner(checked(THPVariable_Wrap(whole)));
-    if (reinterpret_cast<PyObject*>(Py_TYPE(owner.get())) != shared.Parameter) return false;
-    Place place(tensor, false);
-    place.parameter = whole.getIntrusivePtr();
+    if (!THPVariable_CheckExact(owner.get())) return false;
+    Place place(tensor, {}, whole.getIntrusivePtr());
     const std::lock_guard<std::mutex> lock(hook_state.mutex);
     places.emplace(index, std::move(place));
+    leaves.insert(whole.unsafeGetTensorImpl());
     return true;
   }
 
-  // Forward is over: keep the storages of parameters that are still there, as ``keep_storages`` in ``impls.tensors.origins``.
-  void settle_parameters() {
-    std::vector<at::Tensor> alive;  // dropped after the lock
-    const std::lock_guard<std::mutex> lock(hook_state.mutex);
-    for (auto& [index, place] : places) {
-      auto whole = place.parameter.lock();
-      if (!whole) continue;
-      alive.emplace_back(std::move(whole));
-      if (!place.settle(alive.back(), metadata[records[index].metadata].sizes)) continue;
-      place.parameter.reset();
-      records[index].has_origin = true;
+  // Forward is over: keep the storages of leaves that are alive and where they were, as ``keep_storages`` in
+  // ``impls.tensors.origins`` does.
+  void settle_leaves(PyObject* output) {
+    std::vector<std::pair<uint32_t, at::Tensor>> alive;
+    {
+      const std::lock_guard<std::mutex> lock(hook_state.mutex);
+      for (auto& [index, place] : places)
+        if (auto whole = place.leaf.lock()) alive.emplace_back(index, at::Tensor(std::move(whole)));
     }
+    for (const auto& [index, whole] : alive) {
+      Object object(checked(THPVariable_Wrap(whole)));
+      if (reinterpret_cast<PyObject*>(Py_TYPE(object.get())) != shared.Parameter &&
+          call(shared.keeps_leaf, self(), integer(index).get(), object.get(), output).get() != Py_True)
+        continue;
+      const std::lock_guard<std::mutex> lock(hook_state.mutex);
+      records[index].has_origin = places.at(index).settle(whole, metadata[records[index].metadata]);
+    }
+    const std::lock_guard<std::mutex> lock(hook_state.mutex);
+    leaves.clear();
   }
 
   void note_origin(uint32_t index) {
@@ -420,7 +448,7 @@ struct Region {
   void end_forward(PyObject* output) {
     if (candidates) call(shared.settle_origins, self(), output);
     Py_CLEAR(candidates);
-    settle_parameters();
+    settle_leaves(output);
     if (origins) {
       PyObject *key, *value;
       for (Py_ssize_t position = 0; PyDict_Next(origins, &position, &key, &value);) {

@@ -29,6 +29,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,7 @@ using Object = THPObjectPtr;  // an owned reference
   _(current_thread) _(current_graph_exec_group) _(process_lock) _(remove_thread_object)          \
   _(put_modes_back) _(inherit) _(refuse_difference) _(code_of_hooked_call) _(is_inside_hooks_always_called)        \
   _(Size) _(closed_over_results) _(find_changed) _(has_removed_hooks_for_now) _(unpack_later) _(Snapshot)  \
-  _(Parameter)
+  _(Parameter) _(keeps_leaf)
 
 struct Shared {
 #define REPRISE_FIELD(name) PyObject* name = nullptr;

@@ -67,6 +67,15 @@ forgets_parameters = compiled(
     "return false;",
     "A parameter that a region saved is taken for any tensor that looks like it.",
 )
+lets_views_of_leaves_go = compiled(
+    "native-lets-views-of-leaves-go",
+    "errors",
+    "names_that_are_bound_late",
+    "region.h",
+    "settle",
+    "if (is_view) return false;",
+    "A view of a leaf is taken for any tensor that looks like it.",
+)
 remembers_one_normal_number = compiled(
     "native-remembers-one-normal-number",
     "rng",

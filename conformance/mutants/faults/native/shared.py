@@ -6,6 +6,7 @@ from conformance.mutants.faults.native.seams import replace
 from conformance.mutants.mutant import Copy, mutant
 from impls.nested.recomputation import NO_CONTEXT
 from impls.tensors.versions import tensor_metadata
+from impls.torch_private import tree_leaves
 
 
 @mutant("native.region", "rng", "explicit_generators_are_replayed")
@@ -18,6 +19,12 @@ def native_notes_one_generator_alone(copy: Copy) -> None:
 def native_follows_no_tensor_from_outside(copy: Copy) -> None:
     """Where tensors from outside are is forgotten as forward ends."""
     replace(copy, "settle_origins", lambda region, output: None)
+
+
+@mutant("native.region", "errors", "names_that_are_bound_late")
+def native_follows_no_output(copy: Copy) -> None:
+    """A leaf that a region returns is taken for any tensor that looks like it."""
+    replace(copy, "keeps_leaf", lambda region, index, leaf, output: all(leaf is not one for one in tree_leaves(output)))
 
 
 @mutant("native.region", "errors", "missing_tensors_are_reported_in_any_case")
