@@ -128,6 +128,8 @@ class SavedTensors:
         return own
 
     def clone(self, handle: Handle) -> torch.Tensor:
+        if not torch.is_inference_mode_enabled():
+            return replica(self.original[handle])
         with torch.inference_mode(False):  # backward is outside of it
             return replica(self.original[handle])
 

@@ -39,13 +39,12 @@ def checkpoint(
 
     Raises NativeUnavailableError, too, where the extension cannot be built.
     """
+    options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
     if function is None and not args:
-        return _decorator((preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks),
-                          kwargs)  # fmt: skip
-    nested._validate(function, context_fn, determinism_check, kwargs)
+        return _decorator(options, kwargs)
+    nested._validate(function, options, kwargs)
     run = nested._trace if is_compiling() else _run
-    return run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
-               respect_saved_tensors_hooks)  # fmt: skip
+    return run(function, args, kwargs, *options)
 
 
 class _Decorated(nested._Decorated):
@@ -86,7 +85,7 @@ def _run(
     if not torch.is_grad_enabled() and context_fn is noop_context_fn and respect_saved_tensors_hooks is None:
         return function(*args, **kwargs)
     extension = require_extension()
-    forward_context, recompute_context = context_fn()
+    forward_context, recompute_context = nested.make_contexts(context_fn)
     if forward_context is not NO_CONTEXT or respect_saved_tensors_hooks is not None:
         set_respect_hooks(forward_context, respect_saved_tensors_hooks)
     if not torch.is_grad_enabled():

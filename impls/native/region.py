@@ -382,14 +382,17 @@ def make_origin_from_place(region: Any, index: int) -> Origin:
 def keeps_leaf(region: Any, index: int, leaf: torch.Tensor, output: Any) -> bool:
     """Forward is over: whether the storage of a leaf that is no parameter is to be kept, as ``keep_storages`` decides it.
 
-    An output is followed for as long as somebody has it, and none where somebody watches what is saved.
+    Otherwise it has an origin: an output is followed for as long as somebody has it, and none is where somebody watches what is
+    saved.
     """
-    if region.inputs is not None and region.inputs.hooks_were_active:
-        return False
-    if all(leaf is not one for one in ([output] if isinstance(output, torch.Tensor) else tree_leaves(output))):
+    followed = region.inputs is None or not region.inputs.hooks_were_active
+    outputs = [output] if isinstance(output, torch.Tensor) else tree_leaves(output)
+    if followed and all(leaf is not one for one in outputs):
         return True
     address, layout, _ = region.place(index)
-    region.origins = {**(region.origins or {}), index: _make_origin(region, index, leaf, address, layout)}
+    origin = _make_origin(region, index, leaf, address, layout)
+    origin.followed = followed
+    region.origins = {**(region.origins or {}), index: origin}
     return False
 
 

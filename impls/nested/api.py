@@ -119,13 +119,12 @@ def checkpoint(
     While ``torch.compile`` traces a call, see :func:`impls.compiled.trace`.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
+    options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
     if function is None and not args:
-        options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
         return _decorator(options, kwargs)
-    _validate(function, context_fn, determinism_check, kwargs)
+    _validate(function, options, kwargs)
     run = _trace if is_compiling() else _run
-    return run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
-               respect_saved_tensors_hooks)  # fmt: skip
+    return run(function, args, kwargs, *options)
 
 
 class _Decorated:
@@ -164,20 +163,20 @@ class _Decorated:
         if found is self:
             return path
         instance = getattr(self._function, "__self__", None)
-        method = getattr(instance, name, None)
+        method = getattr(instance, name, None) if isinstance(getattr(type(instance), name, None), _Decorated) else None
         if isinstance(method, _Decorated) and method._function == self._function:
             return getattr, (instance, name)
         return super().__reduce_ex__(protocol)
 
 
 def _decorator(options: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Callable[..., Any]], _Decorated]:
-    _validate(_Decorated, options[1], options[2], kwargs)
+    _validate(_Decorated, options, kwargs)
     if kwargs:
         raise ValueError(f"{', '.join(kwargs)}: no option of checkpoint, and without a function it takes no others. "
                          "Pass arguments when the decorated function is called")  # fmt: skip
 
     def decorate(function: Callable[..., Any]) -> _Decorated:
-        _validate(function, options[1], options[2], {})
+        _validate(function, options, {})
         return _Decorated(function, options)
 
     return decorate
@@ -194,7 +193,7 @@ def _run(
     early_stop: bool,
     respect_saved_tensors_hooks: bool | None,
 ) -> Any:
-    forward_context, recompute_context = context_fn()
+    forward_context, recompute_context = make_contexts(context_fn)
     if forward_context is not NO_CONTEXT or respect_saved_tensors_hooks is not None:
         set_respect_hooks(forward_context, respect_saved_tensors_hooks)
     if not torch.is_grad_enabled():
@@ -254,7 +253,22 @@ def _trace(
     return trace(function, args, kwargs, preserve_rng_state, None if context_fn is noop_context_fn else context_fn, *options)
 
 
-def _validate(function: Any, context_fn: Any, determinism_check: Any, kwargs: dict[str, Any]) -> None:
+def make_contexts(context_fn: Callable[[], Contexts]) -> Contexts:
+    """What ``context_fn`` returns. Raises TypeError if that is not two context managers."""
+    contexts = context_fn()
+    if context_fn is not noop_context_fn and not (
+        isinstance(contexts, tuple | list) and len(contexts) == 2 and all(hasattr(type(one), "__exit__") for one in contexts)
+    ):
+        raise TypeError(f"context_fn returned {contexts!r}; it must return two context managers")
+    forward_context, recompute_context = contexts
+    return forward_context, recompute_context
+
+
+def _validate(function: Any, options: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    preserve_rng_state, context_fn, determinism_check, debug, early_stop, _ = options
+    for name, value in (("preserve_rng_state", preserve_rng_state), ("debug", debug), ("early_stop", early_stop)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is {value!r}; it must be True or False")
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be callable")
     if not callable(context_fn):

@@ -99,7 +99,7 @@ class Restoration:
 
     def is_abandoned(self) -> bool:
         """Whether the call that began this is over, although it holds the lock: an interrupt kept it from its end."""
-        return not self.thread.runs(self.call)
+        return not threads.is_under_way(self.call)
 
     def put_modes_back(self, set_here: ProcessWide, *, failed: bool) -> None:
         """Undo what the recomputation changed of the process-wide modes."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -49,20 +52,42 @@ class Thread:
         is_long = now - self.since >= (LONGER if patient else LONG)
         return sleep if is_long or (not patient and self._joins(other.ident)) else None
 
-    def runs(self, call: FrameType | None) -> bool:
-        """Whether a call is under way on the thread."""
-        frame = sys._current_frames().get(self.ident)
-        while frame is not None and frame is not call:
-            frame = frame.f_back
-        return frame is not None
-
     def _joins(self, other: int) -> bool:
-        frame = sys._current_frames().get(self.ident)
-        for _ in range(2):  # join itself, or the method that it waits in
-            if frame is not None and frame.f_code is threading.Thread.join.__code__:
-                return bool(frame.f_locals["self"].ident == other)
-            frame = None if frame is None else frame.f_back
+        with _without_collector():
+            frame = sys._current_frames().get(self.ident)
+            for _ in range(2):  # join itself, or the method that it waits in
+                if frame is not None and frame.f_code is threading.Thread.join.__code__:
+                    return bool(frame.f_locals["self"].ident == other)
+                frame = None if frame is None else frame.f_back
         return False
+
+
+def is_under_way(call: FrameType | None) -> bool:
+    """Whether a call is still being executed, on whatever thread.
+
+    A frame that is cannot be cleared, and for one that is over nothing is lost. The thread's frames are not walked: that makes
+    objects, which may start the garbage collector, and thereby let the thread leave the frame that is being looked at.
+    """
+    if call is None:
+        return False
+    try:
+        call.clear()
+    except RuntimeError:
+        return True
+    return False
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """No garbage collection meanwhile: it may let another thread run, whose frames are being read."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _Local(threading.local):

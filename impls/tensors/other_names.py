@@ -95,7 +95,7 @@ class OutsideTensors:
                             self._add(one)
 
     def _add(self, tensor: torch.Tensor) -> None:
-        if not tensor.is_inference():
+        if not torch.nn.parameter.is_lazy(tensor) and not tensor.is_inference():
             self._known[id(tensor)] = weakref.ref(tensor), tensor._version
 
     def has(self, tensor: torch.Tensor) -> bool:

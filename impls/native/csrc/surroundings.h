@@ -144,8 +144,15 @@ inline at::Tensor Region::recompute(int64_t task, uint32_t index) {
   }
   struct Forgetting {
     Recomputation* run;
-    ~Forgetting() {
-      if (run) with_error_kept([&] { run->forget_region(); });
+    void forget() {
+      if (auto* once = std::exchange(run, nullptr)) with_error_kept([&] { once->forget_region(); });
+    }
+    ~Forgetting() { forget(); }
+    // Forgetting runs Python, where a signal's handler may raise.
+    at::Tensor result(at::Tensor tensor) {
+      forget();
+      if (PyErr_Occurred()) throw python_error();
+      return tensor;
     }
   } forgetting{recomputation};
   if (recomputation) recomputation->leave();
@@ -156,10 +163,10 @@ inline at::Tensor Region::recompute(int64_t task, uint32_t index) {
   if (is_done && recomputation->disturbed && (!is_error || PyErr_ExceptionMatches(PyExc_Exception))) {
     PyErr_Clear();
     Object tensor = call(shared.recompute, self(), integer(task).get(), integer(index).get(), Py_True);
-    return THPVariable_Unpack(tensor.get());
+    return forgetting.result(THPVariable_Unpack(tensor.get()));
   }
   if (is_error) throw python_error();
-  if (!is_done) return {};
+  if (!is_done) return forgetting.result({});
   const bool differs = recomputation->mismatch || static_cast<int64_t>(values->remaining()) < recomputation->due ||
       (check && recomputation->complete && !recomputation->stopped && recomputation->count != recomputation->slot_count);
   if (differs) call(shared.refuse_difference, self(), run.get(), RecomputedTensors::make(values).get());
@@ -169,7 +176,7 @@ inline at::Tensor Region::recompute(int64_t task, uint32_t index) {
     // Rule 4: the engine lets go of it also when the backward fails.
     torch::autograd::Engine::get_default_engine().queue_callback([values] { values->take(); });
   }
-  return values->pop(index);
+  return forgetting.result(values->pop(index));
 }
 
 }  // namespace reprise

@@ -343,3 +343,67 @@ def test_a_long_loop_leaves_nothing_behind(program: Callable[[], None]) -> None:
     blocks, *references = (min(each, key=abs) for each in zip(*rounds, strict=True))  # what is made once is in one round
     assert blocks < 100, rounds  # fewer are no leak: what other tests left may go meanwhile
     assert max(map(abs, references)) < 100, rounds
+
+
+_HANDLER = """
+import signal, torch
+from impls.native import checkpoint
+
+class Timeout(Exception):
+    pass
+
+def handler(*_):
+    raise Timeout
+
+kept, runs = [], []
+
+def function(x):
+    h = x.sin()
+    kept[:] = [h]  # a recomputed graph that is kept is told of the end of its run, in Python
+    runs.append(1)
+    if len(runs) == 2:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)  # exp takes longer
+    return h.exp()
+
+signal.signal(signal.SIGALRM, handler)
+x = torch.randn(20_000_000, requires_grad=True)
+y = checkpoint(function, x)
+try:
+    y.backward(torch.ones_like(y))
+except Timeout:
+    print("raised", x.grad)
+"""
+
+
+def test_what_a_signals_handler_raises_in_a_recomputation_is_raised_by_backward() -> None:
+    done = subprocess.run([sys.executable, "-c", _HANDLER], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "raised None\n", done.stderr
+
+
+def test_threads_that_wait_for_each_other_do_not_read_frames_that_are_gone() -> None:
+    x, w = (torch.randn(4, 4, requires_grad=True) for _ in "ab")
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        cycle: list[Any] = [x.sin()]  # is freed by the collector alone
+        cycle.append(cycle)
+        return torch.nn.functional.dropout(x @ w, 0.4).tanh()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        for _ in range(300):
+            y = checkpoint(lambda x: checkpoint(function, checkpoint(function, x)), x)
+            results: list[Any] = []
+
+            def differentiate(y: torch.Tensor = y, results: list[Any] = results) -> None:
+                results.append(torch.autograd.grad(y.sum(), (x, w), retain_graph=True))
+
+            threads = [threading.Thread(target=differentiate) for _ in range(4)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+            assert len(results) == 4
+            assert all(torch.equal(one, other) for pair in results for one, other in zip(pair, results[0], strict=True))
+    finally:
+        sys.setswitchinterval(before)

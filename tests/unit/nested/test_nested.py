@@ -6,11 +6,14 @@ import abc
 import copy
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+import impls.native
 import impls.nested
 from impls.nested import (
     CheckpointError,
@@ -315,3 +318,34 @@ def test_attributes_of_a_tensor_count_among_the_arguments_of_an_inner_region() -
     w.memo = torch.zeros(2)  # type: ignore[attr-defined]
     with pytest.raises(CheckpointError, match=r"with 2 tensors in its arguments, now with 3\."):
         y.sum().backward()
+
+
+class _Block(torch.nn.Module):
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _Block.calls += 1
+        return x.sin().exp()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+@pytest.mark.parametrize("decorator", [checkpoint, impls.native.checkpoint])
+def test_a_copy_of_a_module_whose_forward_was_replaced_checkpoints_as_well(copied: Any, decorator: Any) -> None:
+    module = _Block()
+    module.forward = decorator()(module.forward)  # type: ignore[method-assign]
+    assert type(copied(module).forward) is type(module.forward)
+    assert copied(module).forward._function.__self__ is not module
+
+
+@pytest.mark.parametrize("returned", [None, nullcontext(), (nullcontext(),) * 3, (nullcontext(), 3)])
+@pytest.mark.parametrize("checkpoint", [checkpoint, impls.native.checkpoint])
+def test_context_fn_must_return_two_contexts(returned: Any, checkpoint: Any) -> None:
+    with pytest.raises(TypeError, match=r"context_fn returned .*; it must return two context managers"):
+        checkpoint(torch.sin, torch.ones(2, requires_grad=True), context_fn=lambda: returned)
+
+
+@pytest.mark.parametrize("name", ["preserve_rng_state", "debug", "early_stop"])
+def test_flags_are_no_strings(name: str) -> None:
+    options: dict[str, Any] = {name: "False"}
+    with pytest.raises(TypeError, match=f"{name} is 'False'; it must be True or False"):
+        checkpoint(torch.sin, torch.ones(2, requires_grad=True), **options)

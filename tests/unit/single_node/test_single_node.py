@@ -243,3 +243,12 @@ def test_a_parameter_stays_one_and_attributes_are_taken_along() -> None:
     one, other = detach_variable((parameter, tensor))
     assert [type(one), one.scale, one.requires_grad] == [torch.nn.Parameter, 2, True]
     assert [type(other), other.scale, other.requires_grad] == [torch.Tensor, 3, True]
+
+
+@both
+def test_a_lazy_module_is_initialised_by_its_first_call(checkpoint: Checkpoint) -> None:
+    x, module = leaf(), torch.nn.Sequential(torch.nn.LazyLinear(2), torch.nn.Tanh())
+    y = checkpoint(module, x)
+    y.sum().backward()
+    expected = torch.autograd.grad(module(x).sum(), x)[0]
+    assert torch.equal(grad(x), expected)
