@@ -15,6 +15,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from impls.native.extension import load_extension
+from impls.native.origins import keeps_leaf, make_origin_from_place, metadata_of, note_origin, settle_origins
 from impls.nested import recomputation as nested_recomputation
 from impls.nested import region as nested_region
 from impls.nested.inputs import _NO_CONTAINERS, Inputs, states_to_fill
@@ -31,7 +32,6 @@ from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockEr
 from impls.state.restoration import Restoration, current_restoration
 from impls.state.threads import current_thread
 from impls.tensors.closures import closed_over_results, find_changed
-from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.packed import Packed
 from impls.tensors.snapshots import Snapshot
 from impls.tensors.versions import TensorMetadata, any_tensor_metadata, describe, detach_without_modes
@@ -42,7 +42,6 @@ from impls.torch_private import (
     queue_callback,
     remove_thread_object,
     run_frames_untraced,
-    tree_leaves,
 )
 
 extension: Any = None  # the module in C++, once it is there
@@ -346,72 +345,9 @@ class _Comparison(Recomputation):
             self.stop_mode = None
 
 
-def metadata_of(region: Any, index: int) -> TensorMetadata:
-    """What a saved tensor looked like."""
-    metadata: TensorMetadata = region.metadata(index)
-    return metadata
-
-
 def find_late_write(region: Any, last: int) -> int:
     """As nested's, for slots that are in C++."""
     return nested_recomputation._find_late_write(_Slots(region), last)  # type: ignore[arg-type]
-
-
-def note_origin(region: Any, index: int, tensor: torch.Tensor, is_result: bool) -> Origin | None:
-    """Note the origin of a saved tensor that may have been there before the region and is no flat argument."""
-    probe, metadata = region.version_handle(index), metadata_of(region, index)
-    if is_result:
-        origin: Origin | None = make_result_origin(tensor, probe, metadata)
-    else:
-        base = tensor._base
-        origin = find_origin(tensor, tensor if base is None else base, probe, metadata)
-    if origin is not None:
-        region.candidates = region.candidates or {}
-        region.candidates[index] = origin
-    return origin
-
-
-def make_origin_from_place(region: Any, index: int) -> Origin:
-    """The origin of a flat argument or another leaf, which is made only now that the tensor is somewhere else."""
-    address, layout, over_storage = region.place(index)
-    origin = _make_origin(region, index, over_storage, address, layout)
-    origin.storage, origin.followed = over_storage.untyped_storage(), False
-    return origin
-
-
-def keeps_leaf(region: Any, index: int, leaf: torch.Tensor, output: Any) -> bool:
-    """Forward is over: whether the storage of a leaf that is no parameter is to be kept, as ``keep_storages`` decides it.
-
-    Otherwise it has an origin: an output is followed for as long as somebody has it, and none is where somebody watches what is
-    saved.
-    """
-    followed = region.inputs is None or not region.inputs.hooks_were_active
-    outputs = [output] if isinstance(output, torch.Tensor) else tree_leaves(output)
-    if followed and all(leaf is not one for one in outputs):
-        return True
-    address, layout, _ = region.place(index)
-    origin = _make_origin(region, index, leaf, address, layout)
-    origin.followed = followed
-    region.origins = {**(region.origins or {}), index: origin}
-    return False
-
-
-def _make_origin(region: Any, index: int, tensor: torch.Tensor, address: int, layout: tuple[Any, ...]) -> Origin:
-    origin = Origin(tensor)
-    origin.address, origin.layout, origin.storage, origin.leaf, origin.followed = address, _Layout(*layout), None, None, True
-    origin.probe, origin.metadata = region.version_handle(index), metadata_of(region, index)
-    return origin
-
-
-def settle_origins(region: Any, output: Any) -> None:
-    """Forward is over: find what came from outside, and if this is the outermost region, keep its storage."""
-    arguments = () if region.inputs is not None else region.tensors()
-    identities = {id(one) for one in arguments}  # of tensors that are alive for as long as they are looked for here
-    left = find_outside(region.candidates, region.first_sequence_number, lambda tensor: id(tensor) in identities)
-    region.origins = {**(region.origins or {}), **left}
-    if left and not isinstance(region.enclosing, type(region)):
-        hooks_were_active = region.inputs is not None and region.inputs.hooks_were_active
-        keep_storages(left.values(), output, hooks_were_active=hooks_were_active)
 
 
 def refuse_changed(region: Any, index: int, now: int, recomputed: bool) -> NoReturn:
