@@ -65,7 +65,7 @@ class ProcessLock:
             if self.holders[-1] is not last:
                 last, deadline, was_gone = self.holders[-1], time.monotonic() + LIMIT, False
             gone = last.is_abandoned()
-            # One look at another thread may deceive: that runs on meanwhile, and a generator which yields hides its caller.
+            # That of another thread is dropped on the second look alone.
             if gone and (was_gone or last.thread is waiter.thread):
                 self._drop(last)
                 continue

@@ -65,7 +65,8 @@ class Thread:
 def is_under_way(call: FrameType | None) -> bool:
     """Whether a call is still being executed, on whatever thread.
 
-    A frame that is cannot be cleared, and for one that is over nothing is lost. The thread's frames are not walked: that makes
+    A frame that is cannot be cleared, and for one that is over nothing is lost. It must be a function's: a generator that waits
+    would be closed. The thread's frames are not walked: that makes
     objects, which may start the garbage collector, and thereby let the thread leave the frame that is being looked at.
     """
     if call is None:
