@@ -27,7 +27,8 @@ def stand_ins(program: ast.Module, tail: str) -> Iterator[tuple[ast.expr, ast.ex
     for node in ast.walk(program):
         match node:
             case ast.Attribute(ast.Call(ast.Attribute(ast.Name("impls"), "get")), "checkpoint"):
-                yield from ((node, ast.parse(one, mode="eval").body, tail) for one in CHECKPOINTS)
+                ends = [tail] if LAZY in tail or FAKE not in tail else [tail, LAZY + tail]  # torch's need the device's module
+                yield from ((node, ast.parse(one, mode="eval").body, end) for one in CHECKPOINTS for end in ends)
             case ast.Call(ast.Name("second"), [device]):
                 yield node, device, tail
                 yield node, ast.Constant("lazy"), _with_fakes(tail)

@@ -14,7 +14,7 @@ from conformance.programs.program import Named
 from conformance.reproducers.reduction_steps import smaller_ones
 from conformance.reproducers.script import binding_in, script
 from conformance.reproducers.script_syntax import OURS, imports, parts
-from conformance.reproducers.stand_ins import CHECKPOINTS, FAKE, on_second_device, without_fakes
+from conformance.reproducers.stand_ins import CHECKPOINTS, FAKE, LAZY, on_second_device, without_fakes
 from impls import get
 from tests.end_to_end.test_replay import _moving
 
@@ -70,3 +70,12 @@ def test_a_checkpoint_becomes_one_of_torch_or_a_plain_call(call: str) -> None:
     for one, checkpoint in zip(made, CHECKPOINTS, strict=True):
         assert ast.unparse(ast.parse(checkpoint)) in one
         compile(one, "<script>", "exec")
+
+
+def test_a_checkpoint_is_replaced_after_the_second_device_was() -> None:
+    fake = without_second(SCRIPTS[0])[1]
+    text = fake.replace("def run(graph, note, device):\n", "def run(graph, note, device):\n    c = impls.get('legacy').checkpoint\n", 1)
+    assert "impls.get('legacy')" in text
+    made = [one for one in smaller_ones(text, binding_in(text)) if "c = lambda" in one]
+    assert [LAZY in one for one in made] == [False, True] * len(CHECKPOINTS)
+    assert all(FAKE in one for one in made)
