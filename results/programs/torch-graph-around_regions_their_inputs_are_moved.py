@@ -5,9 +5,8 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 from torch.autograd import graph
 
-import impls
 def run(graph, note, device):
-    checkpoint = impls.get('legacy').checkpoint
+    checkpoint = lambda *args: torch.utils.checkpoint.checkpoint(*args, use_reentrant=False)
     device = 'lazy'
     torch.manual_seed(0)
     x0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
@@ -18,6 +17,7 @@ def run(graph, note, device):
         h4 = checkpoint(f1, x0)
         def f6(a7, a8): return torch.sin(a7)
         h10 = checkpoint(f6, torch.sin(h4), h4)
+torch.lazy = torch.cpu  # where torch looks for the device's module
 def copied(func, args, result):
     sources = {torch.ops.aten._to_copy.default: args[:1], torch.ops.aten.copy_.default: args[1:2]}.get(func, ())
     return [source for source in sources if source.device.type != result.device.type]
