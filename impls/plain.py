@@ -53,6 +53,7 @@ IMPLEMENTATION = Implementation(
         "a_backward_that_is_refused_keeps_nothing",
         "what_a_group_left_dies_with_it",
         "options_alone_give_a_decorator",
+        "a_copied_module_is_checkpointed_as_well",
         "hooks_see_the_outermost_inputs_alone",
         "hooks_see_inputs_passed_by_keyword",
         "hooks_see_inputs_in_containers",

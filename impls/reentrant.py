@@ -138,14 +138,16 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
     ``preserve_rng_state`` makes the second run draw forward's random numbers, on the CPU, on devices that arguments are
     on and from torch.Generator arguments, and leaves the ambient streams where they were.
 
-    Raises TypeError for other options, which no function receives, and for tensors that take part in autograd inside a
-    container, as argument or as output; RuntimeError when the function changes an argument in place, and in a backward
-    that is not a plain ``backward()``. Warns when no argument requires grad. Not checked: that both runs compute the
-    same, and what the function reads besides its arguments. While ``torch.compile`` traces a call, which is no node of its own
-    then, see :func:`impls.compiled.trace`. Source: ``use_reentrant=True`` of PyTorch.
+    Raises TypeError for a flag of another type, for other options, which no function receives, and for tensors that take
+    part in autograd inside a container, as argument or as output; RuntimeError when the function changes an argument in
+    place, and in a backward that is not a plain ``backward()``. Warns when no argument requires grad. Not checked: that
+    both runs compute the same, and what the function reads besides its arguments. While ``torch.compile`` traces a call,
+    which is no node of its own then, see :func:`impls.compiled.trace`. Source: ``use_reentrant=True`` of PyTorch.
     """
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be callable")
+    if not isinstance(preserve_rng_state, int):
+        raise TypeError(f"preserve_rng_state is {preserve_rng_state!r}; it must be True or False")
     if options:
         raise TypeError(
             f"keyword arguments {sorted(options)} are not passed on: the only option is preserve_rng_state, and arguments of "

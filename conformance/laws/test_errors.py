@@ -139,6 +139,20 @@ def test_wrong_arguments_are_refused(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("adversarial", "poor error", "config, YAML, argparse, string, truthy, preserve_rng_state")
+@law(named(errors.refused_flag, value=st.sampled_from(["False", "no", None, [True], 0.0])), floor=4)
+def test_a_flag_is_true_or_false(case: Case) -> None:
+    """Where preserve_rng_state is a string, None or anything else but True or False, it is refused by name."""
+    case.equals_plain()
+
+
+@for_readers("adversarial", "poor error", "context_fn, selective checkpointing, None, tuple")
+@law(named(errors.refused_contexts, returned=st.sampled_from(["none", "one", "three", "other"])), floor=3)
+def test_a_context_fn_that_returns_no_two_contexts_is_refused(case: Case) -> None:
+    """Where context_fn returns anything else than two context managers, the error names it, and the function has not run."""
+    case.equals_plain()
+
+
 @for_readers("advanced", "wrong state", "context_fn, selective checkpointing")
 @law(
     programs(sometimes=["retain", "partial", "closure"], depth=1),

@@ -98,6 +98,26 @@ def test_fast_weights(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "deepcopy, pickle, decorator, exponential moving average, EMA")
+@law(
+    named(callables.decorated_and_copied, way=st.sampled_from(["deepcopy", "pickle"]), steps=st.integers(1, 2)),
+    needs=["decorator"],
+    floor=2,
+    recomputes=False,
+)
+def test_a_copied_module_is_checkpointed_as_well(case: Case) -> None:
+    """If a module's forward was replaced by its checkpointed one, so is a copy's, with the weights of the copy."""
+    case.wrapped = False
+    case.as_expected()
+
+
+@for_readers("advanced", "poor error", "LazyLinear, LazyModule, UninitializedParameter")
+@law(named(weights.lazy, nested=BOTH, steps=st.integers(1, 2)), floor=2)
+def test_a_lazy_module_is_initialised_by_its_first_call(case: Case) -> None:
+    """A module whose weights get their shapes in its first call, inside a region, gives plain's gradients."""
+    case.equals_plain()
+
+
 _GIVEN = st.sampled_from(["assigned", "loaded", "other dtype", "replaced", "pruned"])
 
 

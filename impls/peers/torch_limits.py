@@ -6,51 +6,12 @@ import torch
 
 from impls.implementation import Known, known
 from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_INSIDE, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED, UNPACKED
-from impls.peers.torch_options import LACKING, OPTIONS
+from impls.peers.torch_options import FLAGS_OF_ANY_TYPE, LACKING, OPTIONS
 from impls.policy_limits import KEPT
-
-# PyTorch's checkpoint in a graph, whatever calls it.
-DROPPED: dict[str, Known] = known(
-    "diverges",
-    "in a graph preserve_rng_state=False and early_stop=False have no effect, and an option may be taken that an eager call "
-    "refuses: nothing says so",
-    "seen here, torch 2.13",
-    "options_of_compiled_regions_are_kept_or_refused",
-)
-
-# PyTorch's checkpoint as it is, and its switches.
-SWITCHED: dict[str, Known] = known(
-    "diverges",
-    "the switches are variables of the module: what one thread has switched is switched for the regions of all",
-    "seen here, torch 2.13",
-    "switches_belong_to_a_thread",
-)
-SWITCHES_UNHEEDED: dict[str, Known] = known(
-    "diverges",
-    "with use_reentrant=True set_checkpoint_debug_enabled and set_checkpoint_early_stop have no effect, and nothing says so",
-    "seen here, torch 2.13",
-    "debug_is_switched_around_forward",
-    "early_stop_is_switched_around_forward",
-    "switches_belong_to_a_thread",
-)
-
-# PyTorch's checkpoint in an exported program.
-EXPORTED: dict[str, Known] = known(
-    "diverges",
-    "strict=False exports a region that needs no graph of its own, one of the reentrant variant or inside of another, without "
-    "grad mode, and what follows it, too: gradients are lost",
-    "pytorch#185140; seen here, torch 2.13",
-    "exported_regions_equal_plain",
-)
-EXPORTED_BY_DYNAMO: dict[str, Known] = known(
-    "crashes",
-    "strict=True ends in a KeyError about _checkpoint_context_fn, unless a context_fn is given",
-    "seen here, torch 2.13",
-    "regions_exported_by_dynamo_equal_plain",
-)
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
+    **FLAGS_OF_ANY_TYPE,
     **known(
         "diverges",
         "the recomputation gets detached copies, without the attributes of the originals",
@@ -168,6 +129,7 @@ VERSIONS_NOT_COMPARED: dict[str, Known] = known(
 
 # PyTorch's non-reentrant checkpoint, with and without early stop.
 TORCH_NONREENTRANT: dict[str, Known] = {
+    **FLAGS_OF_ANY_TYPE,
     **known(
         "crashes",
         "the check of metadata asks for a shape, and a nested tensor of strided layout has none: an internal error of torch",
@@ -273,6 +235,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "a context_fn that cannot be called is called all the same, and the error names its type and not the option",
         "seen here",
         "wrong_arguments_are_refused",
+    ),
+    **known(
+        "diverges",
+        "what context_fn returns is unpacked or entered as it is, and the error names the types alone",
+        "seen here",
+        "a_context_fn_that_returns_no_two_contexts_is_refused",
     ),
     **known(
         "crashes",

@@ -8,8 +8,8 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET
-from impls.peers.torch_limits import DECORATED, DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHED, TORCH_NONREENTRANT
-from impls.peers.torch_options import LACKING
+from impls.peers.torch_limits import DECORATED, TORCH_NONREENTRANT
+from impls.peers.torch_options import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, LACKING, SWITCHED
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant",

@@ -15,7 +15,8 @@ from impls.known_failures import (
     STATISTICS_REQUIRE_GRAD,
     WITHIN_BUDGET,
 )
-from impls.peers.torch_limits import DECORATED, DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHES_UNHEEDED, TORCH_REENTRANT
+from impls.peers.torch_limits import DECORATED, TORCH_REENTRANT
+from impls.peers.torch_options import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHES_UNHEEDED
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",

@@ -9,7 +9,8 @@ import torch_remat
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, DRAWS_ANEW, RUNS_TO_THE_END, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, EXPORTED_BY_DYNAMO, TORCH_NONREENTRANT
+from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_options import DROPPED, EXPORTED_BY_DYNAMO
 from impls.policy_limits import KEPT
 
 _SOURCE = "https://pypi.org/project/torch-remat/0.2.2/"

@@ -14,7 +14,8 @@ from torch.utils.checkpoint import set_checkpoint_early_stop as set_checkpoint_e
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET, without
-from impls.peers.torch_limits import DROPPED, EXPORTED, SWITCHED, TORCH_NONREENTRANT
+from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_options import DROPPED, EXPORTED, SWITCHED
 from impls.policy_limits import KEPT
 
 _aten = torch.ops.aten

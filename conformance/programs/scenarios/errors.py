@@ -132,6 +132,58 @@ def refused(checkpoint: Any, note: Any, device: str, *, wrong: Any, names: Any) 
     note("gradients 0", [p.grad])
 
 
+def refused_flag(checkpoint: Any, note: Any, device: str, *, value: Any) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    ran = []
+
+    def f(h):
+        ran.append(True)
+        return h.sin()
+
+    try:
+        checkpoint(f, p, preserve_rng_state=value)
+        note("refused", False)
+    except (TypeError, ValueError) as error:
+        note("refused", True)
+        note("names what is wrong", "preserve_rng_state" in str(error))
+    note("the function ran", len(ran))
+    y = checkpoint(f, checkpoint(f, p * 1))
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def refused_contexts(checkpoint: Any, note: Any, device: str, *, returned: str) -> None:
+    from contextlib import nullcontext
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    ran = []
+
+    def f(h):
+        ran.append(True)
+        return h.sin()
+
+    contexts = {
+        "none": None,
+        "one": nullcontext(),
+        "three": (nullcontext(), nullcontext(), nullcontext()),
+        "other": (nullcontext(), 3),
+    }[returned]
+    try:
+        checkpoint(f, p, context_fn=lambda: contexts)
+        note("refused", False)
+    except (TypeError, ValueError) as error:
+        note("refused", True)
+        note("names what is wrong", "context_fn" in str(error))
+    note("the function ran", len(ran))
+    y = checkpoint(f, checkpoint(f, p * 1))
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
 def swallowed(checkpoint: Any, note: Any, device: str, *, before: int, grad: bool) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))

@@ -123,6 +123,25 @@ def takes_any_determinism_check(copy: Copy) -> None:
     )
 
 
+@mutant("nested.api", "errors", "a_flag_is_true_or_false")
+def takes_what_is_not_empty_for_true(copy: Copy) -> None:
+    """A flag that is no truth value counts as one."""
+    copy.change_arguments(
+        "nested.api", "_validate", lambda given: given.update(options=(bool(given["options"][0]), *given["options"][1:]))
+    )
+
+
+@mutant("nested.api", "errors", "a_context_fn_that_returns_no_two_contexts_is_refused")
+def enters_what_context_fn_returns(copy: Copy) -> None:
+    """What context_fn returns is not looked at before it is unpacked."""
+
+    def make(there: Any, context_fn: Any) -> Any:
+        forward, recomputation = context_fn()
+        return forward, recomputation
+
+    copy.call_instead("nested.api", "make_contexts", make)
+
+
 @mutant("nested.api", "errors", "the_determinism_check_can_be_switched_off")
 def checks_even_if_told_not_to(copy: Copy) -> None:
     """The determinism check is always on."""

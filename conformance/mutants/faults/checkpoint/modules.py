@@ -125,3 +125,26 @@ def _is_result(value: Any) -> bool:
 def takes_any_weights_for_those_of_forward(copy: Copy) -> None:
     """Nobody looks whether a module has other weights than in forward; their versions alone are compared."""
     copy.change_arguments("nested.recomputation", "Recomputation.__init__", lambda given: given.update(origins={}))
+
+
+@mutant("nested.api", "modules", "a_copied_module_is_checkpointed_as_well")
+def copies_decorated_methods_as_the_methods_of_their_class(copy: Copy) -> None:
+    """A copy of a decorated method is looked up by its name, whether or not the class has it decorated."""
+
+    def reduce(there: Any, decorated: Any, protocol: Any) -> Any:
+        instance = getattr(decorated._function, "__self__", None)
+        return (getattr, (instance, "forward")) if instance is not None else there(decorated, protocol)
+
+    copy.call_instead("nested.api", "_Decorated.__reduce_ex__", reduce)
+
+
+@mutant("nested.api", "modules", "a_lazy_module_is_initialised_by_its_first_call")
+def asks_weights_for_their_shapes_before_the_call(copy: Copy) -> None:
+    """Before a region begins, the weights of a module that it calls are asked for their shapes."""
+
+    def call(there: Any, function: Any, args: Any, *others: Any) -> Any:
+        for weight in function.parameters() if isinstance(function, torch.nn.Module) else ():
+            assert weight.shape
+        return there(function, args, *others)
+
+    copy.call_instead("nested.api", "_run", call)

@@ -172,3 +172,31 @@ def hooked_once(checkpoint, note, device, *, kind, where, nested):
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, *(one.grad for one in m.parameters())])
+
+
+def decorated_and_copied(checkpoint, note, device, *, way, steps):
+    import copy
+    import pickle
+    m = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh()).to(device)
+    m.forward = checkpoint(preserve_rng_state=False)(m.forward)
+    twin = pickle.loads(pickle.dumps(m)) if way == "pickle" else copy.deepcopy(m)
+    ran = []
+    twin[0].register_forward_hook(lambda *_: ran.append(1))
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    with torch.no_grad():
+        m[0].weight.mul_(2)  # the copy has its own
+    for _ in range(steps):
+        y = twin(p)
+        y.backward(torch.ones_like(y))
+    note("seen gradients", [p.grad, *(q.grad for q in twin.parameters())])
+    note("seen calls of the copy", len(ran))
+    note("seen gradient of what was copied", m[0].weight.grad)
+    x, w, b = (one.detach().requires_grad_() for one in (p, *twin.parameters()))
+    for _ in range(steps):
+        y = torch.nn.functional.linear(x, w, b).tanh()
+        y.backward(torch.ones_like(y))
+    note("expected gradients", [x.grad, w.grad, b.grad])
+    note("expected calls of the copy", 2 * steps)
+    note("expected gradient of what was copied", None)
+    note("gradients 0", [p.grad])

@@ -112,3 +112,17 @@ def given_others(checkpoint, note, device, *, how, inside, nested):
         torch.nn.utils.prune.l1_unstructured(m.linear, "weight", amount=2)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, *(q.grad for q in weights)])
+
+
+def lazy(checkpoint, note, device, *, nested, steps):
+    m = torch.nn.Sequential(torch.nn.LazyLinear(2), torch.nn.Tanh()).to(device)
+    p = torch.randn(3, 4, device=device, requires_grad=True)
+    def outer(h):
+        return checkpoint(m, h.cos())
+    for step in range(steps):
+        y = checkpoint(outer if nested else m, p)
+        if not step:  # its weights have a shape now
+            note("leaves", (p, *m.parameters()))
+        note(f"forward {step}", y)
+        y.backward(torch.ones_like(y))
+        note(f"gradients {step}", [p.grad, *(q.grad for q in m.parameters())])
