@@ -104,6 +104,7 @@ def test_fast_weights(case: Case) -> None:
     needs=["decorator"],
     floor=2,
     recomputes=False,
+    about=["preserve_rng_state"],
 )
 def test_a_copied_module_is_checkpointed_as_well(case: Case) -> None:
     """If a module's forward was replaced by its checkpointed one, so is a copy's, with the weights of the copy."""

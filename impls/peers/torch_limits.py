@@ -11,7 +11,6 @@ from impls.policy_limits import KEPT
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
-    **FLAGS_OF_ANY_TYPE,
     **known(
         "diverges",
         "the recomputation gets detached copies, without the attributes of the originals",

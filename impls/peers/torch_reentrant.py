@@ -16,7 +16,7 @@ from impls.known_failures import (
     WITHIN_BUDGET,
 )
 from impls.peers.torch_limits import DECORATED, TORCH_REENTRANT
-from impls.peers.torch_options import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, SWITCHES_UNHEEDED
+from impls.peers.torch_options import DROPPED, EXPORTED, EXPORTED_BY_DYNAMO, FLAGS_OF_ANY_TYPE, SWITCHES_UNHEEDED
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",
@@ -42,6 +42,7 @@ IMPLEMENTATION = Implementation(
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | SWITCHES_UNHEEDED
+    | FLAGS_OF_ANY_TYPE
     | PEAKS_WITH_OUTPUTS
     | CAPTURED
     | WITHIN_BUDGET

@@ -63,6 +63,7 @@ IMPLEMENTATION = Implementation(
         "nested_tensors",
         "transforms_of_functions",
         "wrong_arguments_are_refused",
+        "a_context_fn_that_returns_no_two_contexts_is_refused",
         "what_a_function_switches_back_on_a_module",
         "kept_results_that_may_be_changed_and_are_saved",
         "results_that_an_inner_function_keeps_are_freed",

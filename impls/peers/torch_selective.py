@@ -147,6 +147,7 @@ IMPLEMENTATION = Implementation(
         "corruption_by_the_recomputation_is_reported",
         "a_function_runs_inside_of_its_context",
         "wrong_arguments_are_refused",
+        "a_context_fn_that_returns_no_two_contexts_is_refused",
         "weights_cached_around_forward",
         *_NEEDS_CONTEXTS,
     )
