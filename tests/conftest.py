@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from conformance.distributed.law import FAMILY as RANKED
-from conformance.judging.compiler_cache import own_compiler_cache
+from conformance.isolation.compiler_cache import own_compiler_cache
 from conformance.judging.law import all_laws
 from conformance.mutants.mutant import UNBREAKABLE, Mutant
 from conformance.mutants.score import Attempt, score

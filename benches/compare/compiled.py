@@ -26,7 +26,7 @@ from benches.compare.contenders import LeftOut, loaded
 from benches.compare.measurement import Subject
 from benches.models.workloads import FAKE, KINDS, device_type, workload
 from benches.published import store
-from conformance.judging.compiler_cache import own_compiler_cache
+from conformance.isolation.compiler_cache import own_compiler_cache
 from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Sources
 from conformance.provenance.measured_code import Origin

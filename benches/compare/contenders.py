@@ -11,7 +11,7 @@ from torch import Tensor
 
 import impls
 from benches.models.workloads import FAKE, Workload
-from conformance.judging.smoke_check import smoke
+from conformance.isolation.smoke_check import smoke
 from impls import schedules
 from impls.schedules import Keep, Plan, Region, kept
 

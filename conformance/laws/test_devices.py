@@ -14,7 +14,7 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from conformance.judging.fresh_process import in_a_fresh_process
+from conformance.isolation.fresh_process import in_a_fresh_process
 from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.refusals import CAPTURE

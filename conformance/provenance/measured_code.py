@@ -23,7 +23,7 @@ from conformance.rows.results_file import ROOT, Row
 
 # The code that judges by every law. In a complete run the simulated device is registered, too, and torch calls its functions.
 JUDGE = "conformance.judging.explorer:Explorer", "conformance.simulated_device.device:second"
-APART = ("conformance.judging.sandbox:Contained",)  # and for an implementation in a process of its own
+APART = ("conformance.isolation.sandbox:Contained",)  # and for an implementation in a process of its own
 RANKED_JUDGE = "conformance.distributed.explorer:RankedExplorer", "conformance.distributed.rank"  # of laws that take ranks
 RANKED_LIMITS = "impls.distributed_limits:LIMITS"  # what is declared of them, by name
 RANKS = "ranks"  # in a row, how many there were, where its law takes them

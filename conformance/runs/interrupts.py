@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from typing import NoReturn
 
-from conformance.judging import sandbox_worker
+from conformance.isolation import sandbox_worker
 
 PRELOADED = (sandbox_worker.__name__, "conformance.runs.detached_forks")
 BY_SIGNAL = 128 + signal.SIGINT  # the status that a shell reports of a command that an interrupt ended

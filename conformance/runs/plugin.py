@@ -17,11 +17,11 @@ import pytest
 import torch
 
 import impls
-from conformance.judging import cpu_settings
-from conformance.judging.compiler_cache import own_compiler_cache
+from conformance.isolation import cpu_settings
+from conformance.isolation.compiler_cache import own_compiler_cache
+from conformance.isolation.sandbox_worker import Setting
 from conformance.judging.law import LAWS, PROFILES, Law, all_laws
 from conformance.judging.result import is_worse
-from conformance.judging.sandbox_worker import Setting
 from conformance.page import page
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from conformance.judging.cpu_settings import VARIABLE, Kernels
+from conformance.isolation.cpu_settings import VARIABLE, Kernels
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, Row, is_unexpected
@@ -138,7 +138,7 @@ def machine(directory: Path) -> Machine:
 
 def probed(environment: Mapping[str, str]) -> tuple[Kernels, str]:
     """The kernels of a process in this environment, and the instructions that oneDNN reports."""
-    command = [sys.executable, "-m", "conformance.judging.cpu_settings"]
+    command = [sys.executable, "-m", "conformance.isolation.cpu_settings"]
     verbose = {**environment, "ONEDNN_VERBOSE": "1"}
     done = subprocess.run(command, cwd=ROOT, env=verbose, capture_output=True, text=True, check=True)
     isa = ISA.search(done.stdout)

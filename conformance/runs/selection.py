@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 import impls
+from conformance.isolation.sandbox import Contained
+from conformance.isolation.sandbox_worker import Setting
+from conformance.isolation.smoke_check import smoke
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, Profile, all_laws
-from conformance.judging.sandbox import Contained
-from conformance.judging.sandbox_worker import Setting
-from conformance.judging.smoke_check import smoke
 from conformance.reports.proposed_declaration import Row, declaration, written
 from conformance.reports.ranking import ROUNDED
 from conformance.rows import torch_releases

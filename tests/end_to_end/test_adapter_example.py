@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import impls
-from conformance.judging.smoke_check import Smoke, smoke
+from conformance.isolation.smoke_check import Smoke, smoke
 from conformance.rows.results_file import read
 
 ROOT = Path(__file__).parents[2]

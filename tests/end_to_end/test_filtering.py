@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from hypothesis.statistics import collector
 
-from conformance.judging.compiler_cache import own_compiler_cache
+from conformance.isolation.compiler_cache import own_compiler_cache
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, all_laws
 from conformance.programs.strategies import programs

@@ -26,7 +26,7 @@ from benches.compare.measurement import MEASURED, RAISES, VOID, Subject
 from benches.compare.meters import Bytes
 from benches.models import workloads
 from benches.models.blocks import Operators
-from conformance.judging.compiler_cache import own_compiler_cache
+from conformance.isolation.compiler_cache import own_compiler_cache
 from conformance.provenance import measured_code
 from conformance.rows.option_values import InvalidOption
 from tests.support.generated_pages import write_places

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from conformance.judging.fresh_process import in_a_fresh_process
+from conformance.isolation.fresh_process import in_a_fresh_process
 from conformance.judging.judge import Case, execute
 from conformance.judging.verdicts import Crashes, Refuses, difference
 from conformance.programs.program import Named

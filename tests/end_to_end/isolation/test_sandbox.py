@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.judging import sandbox
+from conformance.isolation import sandbox
+from conformance.isolation.sandbox import Contained
+from conformance.isolation.sandbox_worker import Setting
+from conformance.isolation.smoke_check import Smoke
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, Profile
-from conformance.judging.sandbox import Contained
-from conformance.judging.sandbox_worker import Setting
-from conformance.judging.smoke_check import Smoke
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding_in
 from tests.support.script_runner import replayed

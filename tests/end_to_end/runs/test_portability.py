@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.judging import cpu_settings
-from conformance.judging.cpu_settings import VARIABLE, Kernels, hold, present
+from conformance.isolation import cpu_settings
+from conformance.isolation.cpu_settings import VARIABLE, Kernels, hold, present
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
 from conformance.runs import portability
@@ -112,8 +112,8 @@ def test_threads_and_onednn_are_as_the_environment_says(monkeypatch: pytest.Monk
 
 APART = """
 from conformance.judging.law import PROFILES
-from conformance.judging.sandbox import Contained
-from conformance.judging.sandbox_worker import Setting
+from conformance.isolation.sandbox import Contained
+from conformance.isolation.sandbox_worker import Setting
 if __name__ == "__main__":
     Contained(Setting("torch-selective", "checkpoint", "cpu", PROFILES["quick"], 0)).implementation
 """

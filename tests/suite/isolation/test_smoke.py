@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import impls
+from conformance.isolation.smoke_check import smoke
 from conformance.judging import judge
-from conformance.judging.smoke_check import smoke
 from conformance.simulated_device.device import second
 from impls import Implementation, signature_adapter
 from impls.nested import checkpoint as nested

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.judging.compiler_cache import own_compiler_cache
+from conformance.isolation.compiler_cache import own_compiler_cache
 from conformance.judging.judge import Case, execute, plainly
 from conformance.judging.law import Law
 from conformance.programs.compiled import Compiled, compiling, sums_of
@@ -106,7 +106,7 @@ def test_headers_are_precompiled_in_a_directory_that_goes(inside: str, tmp_path:
     }
     program = f"""
 from pathlib import Path
-from conformance.judging.compiler_cache import own_compiler_cache
+from conformance.isolation.compiler_cache import own_compiler_cache
 with own_compiler_cache(compiles_here={inside == "this process"}) as path:
     {there[inside]}
     print([*Path(path).rglob("*.gch")] != [])

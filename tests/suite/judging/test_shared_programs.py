@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from conformance.isolation.shared_programs import pack, unpack
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, all_laws
-from conformance.judging.shared_programs import pack, unpack
 from conformance.judging.verdicts import difference
 from impls import get
 from tests.support.numbered_programs import NESTED, made

@@ -31,7 +31,6 @@ TANGLED = {
     "reprise": set[str](),
 }
 LARGE_FOLDERS = {
-    "conformance/judging": "processes with limits should have a folder of their own",
     "conformance/laws": "one module for each family",
     "conformance/mutants/faults/checkpoint": "one module for each family of laws",
     "impls/offload": "one step of a slice in each",

@@ -208,7 +208,7 @@ def test_what_judges_is_in_the_fingerprint_of_a_law_and_what_reports_is_not(pres
         "conformance.judging.judge",
         "conformance.judging.verdicts",
         "conformance.judging.explorer",
-        "conformance.judging.sandbox",
+        "conformance.isolation.sandbox",
     } <= modules
     assert (
         not {

@@ -74,7 +74,9 @@ def test_a_checkpoint_becomes_one_of_torch_or_a_plain_call(call: str) -> None:
 
 def test_a_checkpoint_is_replaced_after_the_second_device_was() -> None:
     fake = without_second(SCRIPTS[0])[1]
-    text = fake.replace("def run(graph, note, device):\n", "def run(graph, note, device):\n    c = impls.get('legacy').checkpoint\n", 1)
+    text = fake.replace(
+        "def run(graph, note, device):\n", "def run(graph, note, device):\n    c = impls.get('legacy').checkpoint\n", 1
+    )
     assert "impls.get('legacy')" in text
     made = [one for one in smaller_ones(text, binding_in(text)) if "c = lambda" in one]
     assert [LAZY in one for one in made] == [False, True] * len(CHECKPOINTS)

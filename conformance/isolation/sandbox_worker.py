@@ -1,6 +1,6 @@
 """The side of the sandbox process: it judges its implementation by laws, and reports what it is about to run.
 
-The other side is :mod:`conformance.judging.sandbox`.
+The other side is :mod:`conformance.isolation.sandbox`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import impls
+from conformance.isolation.shared_programs import unpack
+from conformance.isolation.smoke_check import MORE, PROBES, Smoke, probed
 from conformance.judging import cpu_settings, judge
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Outcome
 from conformance.judging.law import LAWS, Law, Profile
 from conformance.judging.result import Result
-from conformance.judging.shared_programs import unpack
-from conformance.judging.smoke_check import MORE, PROBES, Smoke, probed
 from conformance.judging.verdicts import Measured, Verdict
 from conformance.programs.sums import Comparable
 from conformance.simulated_device.device import second

@@ -23,13 +23,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from conformance.isolation.sandbox_worker import CUT_OFF, Setting, work
+from conformance.isolation.shared_programs import pack
+from conformance.isolation.smoke_check import Smoke
 from conformance.judging.causes import shortened
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, Law
 from conformance.judging.result import Result, as_declared
-from conformance.judging.sandbox_worker import CUT_OFF, Setting, work
-from conformance.judging.shared_programs import pack
-from conformance.judging.smoke_check import Smoke
 from conformance.judging.verdicts import Verdict
 from conformance.reproducers.script import hanging
 from impls import Implementation
@@ -77,7 +77,7 @@ class Contained:
         return Implementation(**{**fields, subject: _elsewhere})
 
     def smoke(self) -> Smoke:
-        """As :func:`conformance.judging.smoke_check.smoke`. A process that dies is a fault or warning, as an error would be."""
+        """As :func:`conformance.isolation.smoke_check.smoke`. A process that dies is a fault or warning, as an error is."""
         try:
             needed = self._ask("smoke", False)
         except Died as dead:

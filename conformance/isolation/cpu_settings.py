@@ -1,7 +1,7 @@
 """Which kernels a process computes with: the instructions that torch, MKL and oneDNN may use, and on how many threads.
 
-The suite runs it as ``python -m conformance.judging.cpu_settings``, which prints the kernels of that process as JSON. A process
-that judges calls :func:`hold`, so that workers and sandboxes have the kernels that the environment asks for, or end.
+The suite runs it as ``python -m conformance.isolation.cpu_settings``, which prints the kernels of that process as JSON. A
+process that judges calls :func:`hold`, so that workers and sandboxes have the kernels that the environment asks for, or end.
 """
 
 from __future__ import annotations
