@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import impls
+from conformance.isolation import cpu_settings
 from conformance.isolation.shared_programs import unpack
 from conformance.isolation.smoke_check import MORE, PROBES, Smoke, probed
-from conformance.judging import cpu_settings, judge
+from conformance.judging import judge
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Outcome
 from conformance.judging.law import LAWS, Law, Profile
