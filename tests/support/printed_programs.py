@@ -31,8 +31,8 @@ def in_memory(
 
 
 def _told(error: BaseException | None) -> str:
-    """An error's type and first line: a compiler tells in others where the code is."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    """An error's type and first line, without addresses: a compiler tells in others where the code is."""
+    return re.sub(r" at 0x[0-9a-f]+", "", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
 def assert_same(printed: Observation, drawn: Observation, text: str) -> None:
