@@ -89,10 +89,11 @@ class OffloadModel(nn.Module):
     slice runs again. A parameter in several slices, or used several times in one and in several forwards, gets its
     gradients summed slice by slice and forward by forward, which is another order than plain's. Under autocast a weight
     that one slice uses several times is cast each time, so gradients are added in its own dtype. A module that checkpoints
-    itself reads its own parameters when it is recomputed, and raises where these are on another device. Memory that modules
-    keep in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Parameters and buffers
-    that share memory have memory of their own once they are moved, as by ``Module.to``. Of the user's
-    saved-tensor hooks around a checkpointed model those for inputs of slices are asked, and decide where these live.
+    itself reads its own parameters when it is recomputed: it raises where these are on another device, and with
+    ``impls.nested`` or ``native`` always, unless ``determinism_check="none"`` lets it read them. Memory that modules keep
+    in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Parameters and buffers that
+    share memory have memory of their own once they are moved, as by ``Module.to``. Of the user's saved-tensor hooks around
+    a checkpointed model those for inputs of slices are asked, and decide where these live.
 
     Threads may share a model; a module's own ``parameters()``, unlike the model's, gives copies while another thread runs
     it. Source: FairScale's OffloadModel; Pudipeddi et al. 2020 (arXiv 2002.05645); Ren et al. 2021 (arXiv 2101.06840).

@@ -63,7 +63,9 @@ class SliceHooks:
             if changed and self.outer is not None:
                 self.outer[0](tensor)  # a region around compares versions when it runs this again; what it gives is not used
             return _Reference(self, name, tensor)
-        packed = _Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)
+        # A region around takes an alias that nobody holds for its own result: the recomputation makes the copy's value again.
+        given = tensor if name is None or tensor.requires_grad else tensor.detach()
+        packed = _Kept(tensor) if self.outer is None else _Handed(given, *self.outer)
         return packed if name is None else _Changed(packed, self, name)
 
     def count(self, name: str) -> VersionProbe:

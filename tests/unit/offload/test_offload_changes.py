@@ -57,13 +57,39 @@ class Counting(nn.Module):
         return x * self.calls.clone()
 
 
+class Reset(nn.BatchNorm1d):
+    """Begins its statistics anew in each call, in place, and has them saved before they are written without a version."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.reset_running_stats()
+        return super().forward(x)
+
+
+class Codebook(nn.Module):
+    """Has its codes changed where a version tells, saved, and changed where none does."""
+
+    codes: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("codes", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.codes.add_(x.detach().mean(0))
+        y = (x * self.codes).tanh()
+        self.codes.data.mul_(0.5)
+        return y
+
+
 MAKES: list[Callable[[], nn.Module]] = [
     lambda: nn.BatchNorm1d(4),
+    lambda: Reset(4),
     lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),
     lambda: nn.Sequential(nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten()),
     Clamped,
     Assigning,
     Counting,
+    Codebook,
 ]
 
 
