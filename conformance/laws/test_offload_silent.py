@@ -36,6 +36,16 @@ def test_a_buffer_is_read_where_no_version_tells_of_its_changes(case: Case) -> N
     equals_plain(case)
 
 
+_AGAIN = _steps("change").map(lambda steps: ("start again", *steps))
+
+
+@for_readers("advanced", "poor error", "BatchNorm, reset_running_stats, codebook, VQ-VAE, .data")
+@offload_law(written(silent_changes.read, steps=_AGAIN, forwards=st.just(1), **CUT))
+def test_silent_changes_after_one_that_a_version_tells_of(case: Case) -> None:
+    """A buffer that forward changes in place, reads, and changes through .data or by batch norm gives plain's gradients."""
+    equals_plain(case)
+
+
 @for_readers("adversarial", "wrong gradient", "numpy, buffer")
 @offload_law(written(silent_changes.through_numpy, first=st.booleans(), away=HERE, **CUT), devices=["cpu"])
 def test_a_buffer_that_is_changed_through_numpy(case: Case) -> None:

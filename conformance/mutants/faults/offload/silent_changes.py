@@ -24,6 +24,24 @@ def reads_what_a_silent_change_began_with(copy: Copy) -> None:
     copy.call_instead("offload.slice_use", "SliceUse.load_again", again)
 
 
+@mutant("offload.saved_tensors", "offload-models", "silent_changes_after_one_that_a_version_tells_of")
+def has_a_region_follow_changed_copies(copy: Copy) -> None:
+    """A region around a slice takes a copy that the slice has changed for a tensor from outside."""
+    packed: list[Any] = []
+
+    def pack(there: Any, self: Any, tensor: Any) -> Any:
+        packed.append(tensor)
+        try:
+            return there(self, tensor)
+        finally:
+            packed.pop()
+
+    copy.call_instead("offload.saved_tensors", "SliceHooks.pack", pack)
+    copy.call_instead(
+        "offload.saved_tensors", "_Handed.__init__", lambda there, self, _, *hooks: there(self, packed[-1], *hooks)
+    )
+
+
 @mutant("offload.slice_use", "offload-models", "microbatches_that_read_a_buffer_which_they_change")
 def reads_what_a_later_microbatch_changed(copy: Copy) -> None:
     """What a later microbatch changed is read, though it is another value than was saved."""

@@ -105,6 +105,8 @@ class Remembering(torch.nn.Module):
 
     def forward(self, x):
         for step in self.steps:
+            if step == "start again":
+                self.scale.fill_(0.5), self.norm.reset_running_stats()
             times = {"change at times": x.detach().sum() > 0, "change in training": self.training}.get(step, step == "change")
             if times:
                 self.scale.data.add_(0.25)  # data has a version of its own
