@@ -81,6 +81,8 @@ try:
     set_version_counters = torch._C._autograd._unsafe_set_version_counter
     # Whether a tensor has a storage. Asking for a storage that is not there is an error, which takes longer to catch.
     has_storage = torch._C._has_storage
+    # Whether a tensor stands for another one inside of torch.func.functionalize: it has a storage, but no memory.
+    is_functional_tensor = torch._is_functional_tensor
     # A detached alias of a plain tensor which dispatch modes do not see.
     make_subclass = torch.Tensor._make_subclass
     # A view that is lazily negated, as Tensor.imag of a conjugated one. Tensor.neg computes.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from impls.tensors.versions import TensorMetadata, VersionProbe, tensor_metadata
-from impls.torch_private import DisableTorchDispatch, DisableTorchFunction, has_storage, tree_leaves
+from impls.torch_private import DisableTorchDispatch, DisableTorchFunction, has_storage, is_functional_tensor, tree_leaves
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # stand in for dtypes of that size which cannot be compared
@@ -150,7 +150,7 @@ def _find_leaf(node: Any) -> torch.Tensor | None:
 
 
 def _shows_its_memory(tensor: torch.Tensor) -> bool:
-    return type(tensor) in _ORDINARY and has_storage(tensor) and not tensor.is_nested
+    return type(tensor) in _ORDINARY and has_storage(tensor) and not tensor.is_nested and not is_functional_tensor(tensor)
 
 
 def find_outside(
@@ -222,6 +222,8 @@ def has_equal_values(origin: Origin, tensor: torch.Tensor) -> bool | None:
         return None
     if origin.metadata[:3] != tensor_metadata(tensor)[:3] or not has_storage(tensor):
         return False
+    if is_functional_tensor(tensor):  # whose storage has no memory
+        return None
     return not _differ(storage, origin.layout, tensor)
 
 

@@ -256,7 +256,8 @@ struct Region {
   // One of symbolic sizes, which a compiler traces, has no memory to tell it by, and a nested one several places.
   static bool may_have_place(const at::Tensor& tensor) {
     const auto* impl = tensor.unsafeGetTensorImpl();
-    return tensor.has_storage() && !impl->has_symbolic_sizes_strides() && !impl->is_nested();
+    return tensor.has_storage() && !impl->has_symbolic_sizes_strides() && !impl->is_nested() &&
+        !impl->key_set().has(c10::DispatchKey::Functionalize);
   }
 
   // What a saved tensor is or is a view of, if that may be from outside.

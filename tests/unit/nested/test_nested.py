@@ -364,3 +364,14 @@ def test_flags_are_no_strings(name: str) -> None:
     options: dict[str, Any] = {name: "False"}
     with pytest.raises(TypeError, match=f"{name} is 'False'; it must be True or False"):
         checkpoint(torch.sin, torch.ones(2, requires_grad=True), **options)
+
+
+@pytest.mark.parametrize("checkpoint", [checkpoint, impls.native.checkpoint])
+def test_a_region_inside_functionalize_gives_its_weight_plains_gradient(checkpoint: Any) -> None:
+    if checkpoint is impls.native.checkpoint:
+        _require_native()
+    x, w = torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
+    expected = torch.autograd.grad((x @ w).tanh().sum(), w)[0]
+    torch.func.functionalize(lambda x: checkpoint(lambda x: (x @ w).tanh(), x))(x).sum().backward()
+    assert w.grad is not None
+    assert torch.equal(torch._from_functional_tensor(w.grad), expected)
