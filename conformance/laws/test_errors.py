@@ -142,7 +142,7 @@ def test_wrong_arguments_are_refused(case: Case) -> None:
 @for_readers("adversarial", "poor error", "config, YAML, argparse, string, truthy, preserve_rng_state")
 @law(named(errors.refused_flag, value=st.sampled_from(["False", "no", None, [True], 0.0])), floor=4)
 def test_a_flag_is_true_or_false(case: Case) -> None:
-    """Where preserve_rng_state is a string, None or anything else but True or False, it is refused by name."""
+    """Where preserve_rng_state is a string, a list, a float or None, it is refused by name."""
     case.equals_plain()
 
 
