@@ -10,9 +10,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from typing import NoReturn
 
@@ -57,11 +58,15 @@ def end_at_second(clean_up: Callable[[], None]) -> Callable[[], None]:
     def interrupt(*_: object) -> NoReturn:
         signal.signal(signal.SIGINT, end)
         _first_came.set()
+        until_end.enter_context(_reports_no_interrupt())
         raise KeyboardInterrupt
 
     def restore() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _first_came.clear()
+        until_end.close()
+
+    until_end = ExitStack()
 
     heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not heeds or threading.current_thread() is not threading.main_thread():
@@ -71,10 +76,30 @@ def end_at_second(clean_up: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextmanager
+def _reports_no_interrupt() -> Iterator[None]:
+    """Keep Python from reporting a KeyboardInterrupt that came where it must drop one: in a finalizer or a callback of gc.
+
+    pytest would show its traceback as a warning. ``not_lost`` raises it again.
+    """
+    before = sys.unraisablehook
+
+    def report(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:
+            before(unraisable)
+
+    sys.unraisablehook = report
+    try:
+        yield
+    finally:
+        if sys.unraisablehook is report:  # pytest may have restored an earlier one already
+            sys.unraisablehook = before
+
+
+@contextmanager
 def not_lost() -> Iterator[None]:
     """Raise KeyboardInterrupt at the end if the user's came inside, whatever the code inside has made of it.
 
-    Programs may catch it, and Hypothesis may raise an AssertionError in its place.
+    Programs may catch it, Hypothesis may raise an AssertionError in its place, and Python drops it in a callback of gc.
     """
     try:
         yield

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -32,10 +33,35 @@ def catches_it() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("use", [raises_another_error, catches_it, lambda: signal.raise_signal(signal.SIGINT)])
+class Finalized:
+    """Does something in its finalizer, where Python drops what that raises."""
+
+    def __init__(self, last: Callable[[], object]) -> None:
+        self.last = last
+
+    def __del__(self) -> None:
+        self.last()
+
+
+def is_interrupted_in_a_finalizer() -> None:
+    Finalized(lambda: signal.raise_signal(signal.SIGINT))
+
+
+USES = [raises_another_error, catches_it, is_interrupted_in_a_finalizer, lambda: signal.raise_signal(signal.SIGINT)]
+
+
+@pytest.mark.parametrize("use", USES)
 def test_an_interrupt_is_not_lost(use: object) -> None:
     with pytest.raises(KeyboardInterrupt), interrupts.not_lost():
         use()  # type: ignore[operator]
+
+
+def test_python_does_not_report_an_interrupt_that_it_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: found.append(told.exc_type.__name__))
+    is_interrupted_in_a_finalizer()
+    Finalized(lambda: 1 / 0)
+    assert found == ["ZeroDivisionError"]
 
 
 def test_without_an_interrupt_an_error_stays_what_it_is() -> None:
