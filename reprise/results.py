@@ -93,10 +93,12 @@ def merge(out: MergedFile, file: ResultsFile, /, *more: ResultsFile) -> int:
 
 
 def scripts(file: Path, /) -> None:
-    """Finish shrinking the scripts of published results.
+    """Shrink the scripts that a run has left long.
+
+    Of published results that is every script, of others that of every unexpected verdict.
 
     Args:
-        file: Published results of a run that was interrupted while it shrank scripts.
+        file: Results of a run with many failures, or that was interrupted while it shrank scripts.
     """
     from conformance.reproducers.script_files import resume
 

@@ -29,6 +29,7 @@ from conformance.rows.option_values import command
 from conformance.rows.results_file import Row, claim, is_unexpected, is_untested
 
 LINES, SCRIPTS = 30, 3  # lines of the summary, and failures that are printed with scripts above it, at most
+NotTaken = Mapping[str, Set[str]]  # by implementation, options that it does not take
 NAMED = 4  # laws that are named in a line, at most
 
 
@@ -46,7 +47,7 @@ class Run:
     like: str
     warnings: Sequence[str] = ()
     declared: Sequence[str] = ()  # lines that say where declarations were written
-    not_taken: Mapping[str, Set[str]] = field(default_factory=dict)
+    not_taken: NotTaken = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -79,6 +80,11 @@ class Run:
             return is_within, effect, tier, -faults[is_within, row.get("family"), ranking.effect(row)], *size
 
         return sorted(told_apart, key=place)
+
+    @property
+    def first(self) -> set[script_files.Key]:
+        """Failures that the summary has lines for: to make the scripts of all small takes minutes where much is wrong."""
+        return {script_files.key_of(row) for row in self.failures[:LINES]}
 
     def option(self, row: Row) -> str:
         """The option that an implementation does not take, if that is why it raises in every case of a law; else ""."""

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +31,7 @@ from impls import Kind
 
 # An implementation that keeps the laws of a kind. If a smaller program goes wrong under it, the program itself is wrong.
 CONTROLS: Mapping[Kind, str] = {"checkpoint": "nested", "graph": "graph", "offload": "offload"}
+Key = tuple[str, str]  # the implementation and the law of a row
 _REDUCTIONS: set[subprocess.Popen[str]] = set()  # those that run now
 
 
@@ -65,8 +66,8 @@ def keeping_scripts(results: Path, header: Mapping[str, Any], rows: Sequence[Row
         return list(rows)
     if _origin(earlier.header) != _origin(header):
         return list(rows)
-    kept = {_key(row): row for row in earlier.rows if file_of(results, row) is not None}
-    return [{**row, "program": kept[_key(row)]["program"]} if _is_equal(row, kept.get(_key(row))) else row for row in rows]
+    kept = {key_of(row): row for row in earlier.rows if file_of(results, row) is not None}
+    return [{**row, "program": kept[key_of(row)]["program"]} if _is_equal(row, kept.get(key_of(row))) else row for row in rows]
 
 
 def _origin(header: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -83,27 +84,29 @@ def _is_equal(row: Row, earlier: Row | None) -> bool:
     return all(row.get(key) == earlier.get(key) for key in keys)
 
 
-def complete(results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, published: bool) -> list[Row]:
+def complete(
+    results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, published: bool, asked: Set[Key] | None = None
+) -> list[Row]:
     """Reduce and write the scripts of a run, and its results, implementation by implementation, so that interrupts lose little.
 
-    If they are ``published``, the script of every fault is reduced, and rows have the scripts' paths in place of their texts.
+    If they are ``published``, rows have the scripts' paths in place of their texts. ``asked`` is as for :func:`write`.
     """
     rows = list(rows)
     for name in dict.fromkeys(row["impl"] for row in rows):
         places = [place for place, row in enumerate(rows) if row["impl"] == name]
-        for place, row in zip(places, write(results, [rows[place] for place in places], every_fault=published), strict=True):
+        for place, row in zip(places, write(results, [rows[place] for place in places], asked=asked), strict=True):
             rows[place] = row
         results_file.write(results, header, naming_files(results, rows) if published else rows)
     return rows
 
 
-def write(results: Path, rows: Iterable[Row], *, every_fault: bool) -> list[Row]:
-    """Reduce and write the scripts of a results file, and remove those of the same implementations that it no longer has.
+def write(results: Path, rows: Iterable[Row], *, asked: Set[Key] | None = None) -> list[Row]:
+    """Write the scripts of a results file, and remove those of the same implementations that it no longer has.
 
-    Returns the rows with the reduced scripts.
+    Those that are ``asked`` for are reduced before, by default those of all faults. Returns the rows with the written scripts.
     """
     directory = directory_of(results)
-    rows = reduce_scripts(list(rows), every_fault=every_fault, directory=directory)
+    rows = reduce_scripts(list(rows), asked=asked, directory=directory)
     wanted = files(rows)
     for path in scripts_about(directory, {row["impl"] for row in rows}):
         if path.name not in wanted:
@@ -148,29 +151,30 @@ def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
     return [str(directory / name) for name in sorted(wanted | found) if wanted.get(name) != found.get(name)]
 
 
-def reducible(rows: Iterable[Row], *, every_fault: bool) -> list[Row]:
-    """The rows whose scripts are reduced: those of unexpected verdicts, or of every fault, but not of programs that hang."""
-    return [row for row in standalone(rows) if (every_fault or is_unexpected(row)) and row["verdict"] != "hangs"]
+def reducible(rows: Iterable[Row], asked: Set[Key] | None = None) -> list[Row]:
+    """The rows whose scripts are reduced: those that are ``asked`` for, by default of all faults, but not of hangs."""
+    return [row for row in standalone(rows) if (asked is None or key_of(row) in asked) and row["verdict"] != "hangs"]
 
 
-def reduce_scripts(rows: Sequence[Row], *, every_fault: bool, directory: Path | None = None) -> list[Row]:
+def reduce_scripts(rows: Sequence[Row], *, asked: Set[Key] | None = None, directory: Path | None = None) -> list[Row]:
     """The rows with reduced scripts. Each takes some seconds, unless ``directory`` has the same script already.
 
-    With ``every_fault``, scripts of refusals are run, too; standard error names scripts that show nothing or stay long.
+    Where all are reduced, scripts of refusals are run, too; standard error names scripts that show nothing or stay long.
     """
-    tasks = due(rows, every_fault=every_fault, directory=directory)
-    tasks |= {_key(row): Task(row["program"]) for row in rows if every_fault and _is_refusal(row)}
+    tasks = due(rows, asked=asked, directory=directory)
+    tasks |= {key_of(row): Task(row["program"]) for row in rows if asked is None and _is_refusal(row)}
     reduced = _reduce(tasks)
-    return [{**row, "program": reduced.get(_key(row), row["program"])} for row in rows]
+    return [{**row, "program": reduced.get(key_of(row), row["program"])} for row in rows]
 
 
-def due(rows: Iterable[Row], *, every_fault: bool, directory: Path | None) -> dict[tuple[str, str], Task]:
+def due(rows: Iterable[Row], *, asked: Set[Key] | None = None, directory: Path | None) -> dict[Key, Task]:
     """The tasks of reducing scripts, without those of scripts that the directory has already."""
-    tasks = {_key(row): _task(row, directory) for row in reducible(rows, every_fault=every_fault)}
+    tasks = {key_of(row): _task(row, directory) for row in reducible(rows, asked)}
     return {key: task for key, task in tasks.items() if task.script != task.earlier}
 
 
-def _key(row: Row) -> tuple[str, str]:
+def key_of(row: Row) -> Key:
+    """The implementation and the law of a row, which no other row of a run has."""
     return row["impl"], row["law"]
 
 
@@ -180,14 +184,14 @@ def end_reductions() -> None:
         process.terminate()
 
 
-def _reduce(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], str]:
+def _reduce(tasks: Mapping[Key, Task]) -> dict[Key, str]:
     """The reduced scripts of tasks, shared among one process for each core; a process that fails returns none."""
     command = [sys.executable, "-m", "conformance.reproducers.reduction"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     processes = min(os.cpu_count() or 1, len(tasks))
     parts = [list(tasks)[number::processes] for number in range(processes)]
 
-    def run(part: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    def run(part: list[Key]) -> dict[Key, str]:
         told = json.dumps([asdict(tasks[key]) for key in part])
         # In a group of its own, so that a terminal interrupts only this process, which then ends the other.
         with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment, process_group=0) as process:
@@ -236,15 +240,15 @@ def is_published(results: Path) -> bool:
 
 
 def resume(path: Path) -> None:
-    """Continue where a run was interrupted while it reduced the scripts of these published results.
+    """Reduce the scripts of results that a run has left long: of published ones all, of others those of unexpected verdicts.
 
-    Scripts of peers need the packages that were judged. Raises InvalidOption for a file that is not one of published results.
+    That takes the packages that were judged. Raises InvalidOption for a file that cannot be read.
     """
     path = path.resolve()
-    if not is_published(path):
-        raise InvalidOption(f"FILE is {path}; accepted are published results: those in {ROOT / 'results'}")
     try:
         found = results_file.read(path)
     except (OSError, ValueError) as error:
         raise InvalidOption(f"FILE: {error}") from error
-    complete(path, found.header, found.rows, published=True)
+    published = is_published(path)
+    asked = None if published else {key_of(row) for row in found.rows if is_unexpected(row)}
+    complete(path, found.header, found.rows, published=published, asked=asked)

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from conformance.page import page
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import matrix, report
-from conformance.reports.run_summary import Run, first_failures, nothing_selected, passed, program_in, summary
+from conformance.reports.run_summary import NotTaken, Run, first_failures, nothing_selected, passed, program_in, summary
 from conformance.reproducers import script_files
+from conformance.reproducers.script_files import Key
 from conformance.rows import results_file, torch_releases
 from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
@@ -253,9 +254,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = torch_releases.without_repeated_programs(rows, other)
     declared: list[str] = []
+    not_taken = {} if interrupted else _not_taken(config, rows)
     try:
         if not interrupted:
-            rows = _completed(terminalreporter, path, header, rows, published=published)
+            asked = None if published else _run(config, path, rows, [], not_taken).first
+            rows = _completed(terminalreporter, path, header, rows, asked)
             declared = _declare(terminalreporter, config, path, rows)
     except KeyboardInterrupt:
         interrupted = True
@@ -265,8 +268,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
-    not_taken = {} if interrupted else _not_taken(config, rows)
-    _tell_failures(terminalreporter, config, path, rows, declared, not_taken)
+    _tell_failures(terminalreporter, config, _run(config, path, rows, declared, not_taken))
 
 
 def _tell_nothing_judged(reporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
@@ -278,14 +280,14 @@ def _tell_nothing_judged(reporter: pytest.TerminalReporter, exitstatus: int, con
 
 
 def _completed(
-    reporter: pytest.TerminalReporter, path: Path, header: Mapping[str, Any], rows: list[Row], *, published: bool
+    reporter: pytest.TerminalReporter, path: Path, header: Mapping[str, Any], rows: list[Row], asked: Set[Key] | None
 ) -> list[Row]:
-    """The rows with scripts made as small as possible; if they are published, sections and page are made again."""
-    if count := len(script_files.due(rows, every_fault=published, directory=script_files.directory_of(path))):
+    """The rows with scripts made small: those asked for, or all. If all are published, sections and page are made again."""
+    if count := len(script_files.due(rows, asked=asked, directory=script_files.directory_of(path))):
         scripts = "script" if count == 1 else "scripts"
         _announce(reporter, f"making {count} {scripts} small, some seconds each; Ctrl-C skips this")
-    rows = script_files.complete(path, header, rows, published=published)
-    if published:
+    rows = script_files.complete(path, header, rows, published=asked is None, asked=asked)
+    if asked is None:
         _publish(reporter)
     return rows
 
@@ -315,7 +317,7 @@ def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
     reporter.write_line(matrix.pace(rows))
 
 
-def _not_taken(config: pytest.Config, rows: Sequence[Row]) -> dict[str, frozenset[str]]:
+def _not_taken(config: pytest.Config, rows: Sequence[Row]) -> NotTaken:
     """By implementation, the options that it does not take; only checkpoints that raise under a law with options are probed."""
     raising = {row["impl"] for row in rows if is_worse(row) and row["verdict"] in ("refuses", "crashes") and passed(row["law"])}
     asked = [one for one in config.stash[CHOSEN] if one.implementation.name in raising]
@@ -323,17 +325,13 @@ def _not_taken(config: pytest.Config, rows: Sequence[Row]) -> dict[str, frozense
     return {one.implementation.name: option_probe.not_taken(one.setting.name, config.getoption("--device")) for one in asked}
 
 
-def _tell_failures(
-    reporter: pytest.TerminalReporter,
-    config: pytest.Config,
-    path: Path,
-    rows: Sequence[Row],
-    declared: Sequence[str],
-    not_taken: Mapping[str, frozenset[str]],
-) -> None:
-    """Print the first failures with their scripts, and then the summary, so that it is the last thing on the screen."""
+def _run(config: pytest.Config, path: Path, rows: Sequence[Row], declared: Sequence[str], not_taken: NotTaken) -> Run:
     like = config.getoption("--like") or DEFAULT
-    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared, not_taken)
+    return Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared, not_taken)
+
+
+def _tell_failures(reporter: pytest.TerminalReporter, config: pytest.Config, run: Run) -> None:
+    """Print the first failures with their scripts, and then the summary, so that it is the last thing on the screen."""
     chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
     for text in first_failures(run, lambda row: _unexpected(row, _expectation(chosen[row["impl"]], LAWS[row["law"]]))):
         reporter.write_line(f"\n{text}\n")

@@ -85,7 +85,7 @@ class Soak:
         listener = Listener(judged, failed, self.file or io.StringIO())
         status, text = inner_pytest.run(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
         listener.display.stop()
-        rows = reduce_scripts(list(worse.values()), every_fault=True)  # so that a finding that is met again has the same script
+        rows = reduce_scripts(list(worse.values()))  # so that a finding that is met again has the same script
         found = [self.keep(test, seed, row) for test, row in zip(worse, rows, strict=True)]
         if listener.ended_by_user:
             raise KeyboardInterrupt

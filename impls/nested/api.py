@@ -266,16 +266,22 @@ def make_contexts(context_fn: Callable[[], Contexts]) -> Contexts:
 
 def _validate(function: Any, options: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     preserve_rng_state, context_fn, determinism_check, debug, early_stop, _ = options
-    for name, value in (("preserve_rng_state", preserve_rng_state), ("debug", debug), ("early_stop", early_stop)):
-        if not isinstance(value, int):
-            raise TypeError(f"{name} is {value!r}; it must be True or False")
+    if not type(preserve_rng_state) is type(debug) is type(early_stop) is bool:  # spelled out, for calls without a graph
+        _refuse_no_flags(preserve_rng_state=preserve_rng_state, debug=debug, early_stop=early_stop)
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be callable")
     if not callable(context_fn):
         raise TypeError(f"context_fn is {context_fn!r}; it must be callable and return two context managers")
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check is {determinism_check!r}; it must be 'default' or 'none'")
-    _refuse_reentrant(kwargs.pop("use_reentrant", None))
+    if kwargs:
+        _refuse_reentrant(kwargs.pop("use_reentrant", None))
+
+
+def _refuse_no_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is {value!r}; it must be True or False")
 
 
 def _refuse_reentrant(use_reentrant: Any) -> None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from conformance.reproducers import script_files
 from conformance.reproducers.reduction_steps import MOST
 from conformance.reproducers.script import script
 from conformance.reproducers.script_files import (
+    Key,
     complete,
     directory_of,
     disagreements,
@@ -40,6 +42,7 @@ from tests.support.generated_pages import write_places
 from tests.support.script_faults import faults_of
 from tests.support.synthetic_results import HEADER, row
 
+NONE: Set[Key] = frozenset()
 WRONG = """def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, device=device, requires_grad=True)
@@ -88,21 +91,21 @@ def test_each_results_file_has_a_directory(results: str, directory: str) -> None
 
 def test_files_that_are_gone_are_removed_where_the_implementation_was_judged(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    write(path, [fault("one", "a"), fault("one-more", "a"), fault("other", "a")], every_fault=False)
+    write(path, [fault("one", "a"), fault("one-more", "a"), fault("other", "a")], asked=NONE)
     (tmp_path / "run" / "notes.py").write_text("of the user's\n")
-    write(path, [fault("one", "b"), row("a", "one")], every_fault=False)
+    write(path, [fault("one", "b"), row("a", "one")], asked=NONE)
     names = sorted(one.name for one in (tmp_path / "run").iterdir())
     assert names == ["notes.py", "one-b.py", "one-more-a.py", "other-a.py"]
 
 
 def test_a_run_without_faults_makes_no_directory(tmp_path: Path) -> None:
-    write(tmp_path / "run.jsonl", [row("a", "one")], every_fault=True)
+    write(tmp_path / "run.jsonl", [row("a", "one")])
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_a_changed_and_an_old_file_are_noticed(tmp_path: Path) -> None:
     path, rows = tmp_path / "run.jsonl", [fault("one", law) for law in "abc"]
-    write(path, rows, every_fault=False)
+    write(path, rows, asked=NONE)
     assert not disagreements(path, rows)
     (tmp_path / "run" / "one-a.py").unlink()
     (tmp_path / "run" / "one-b.py").write_text('"""one, law b. It holds."""\n')
@@ -117,14 +120,14 @@ def test_the_check_of_the_report_compares_them(tmp_path: Path) -> None:
     report.write(tmp_path)
     (told,) = report.check(tmp_path)
     assert told.endswith("one-a.py")
-    write(path, rows, every_fault=False)
+    write(path, rows, asked=NONE)
     assert report.check(tmp_path) == []
 
 
 def test_a_published_row_names_the_file_of_its_script(tmp_path: Path) -> None:
     path = tmp_path / "results" / "conformance-cpu.jsonl"
     refused = fault("one", "b") | {"verdict": "refuses"}
-    rows = write(path, [fault("one", "a"), refused, fault("one.", "a"), fault("one-", "a"), row("c", "one")], every_fault=False)
+    rows = write(path, [fault("one", "a"), refused, fault("one.", "a"), fault("one-", "a"), row("c", "one")], asked=NONE)
     named = naming_files(path, rows)
     assert [one.get("script") for one in named] == ["programs/one-a.py", None, None, "programs/one--a.py", None]
     assert [one.get("program") for one in named] == [None, *(one["program"] for one in rows[1:3]), None, ""]
@@ -134,7 +137,7 @@ def test_a_published_row_names_the_file_of_its_script(tmp_path: Path) -> None:
 
 def test_a_published_script_that_was_edited_by_hand_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "results" / "conformance-cpu.jsonl"
-    write_results(path, HEADER, naming_files(path, write(path, [fault("one", "a")], every_fault=False)))
+    write_results(path, HEADER, naming_files(path, write(path, [fault("one", "a")], asked=NONE)))
     script = tmp_path / "results" / "programs" / "one-a.py"
     script.write_text(script.read_text() + "\n")
     with pytest.raises(ValueError, match=r"line 2 names script programs/one-a\.py, which was edited since the run made it"):
@@ -144,8 +147,8 @@ def test_a_published_script_that_was_edited_by_hand_is_refused(tmp_path: Path) -
 def test_what_is_not_needed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # a process takes longer to start than to reduce these
     rows = [written("one"), written("two") | {"expected": "agrees"}, written("three", "torch-reentrant"), row("four", "legacy")]
-    assert script_files.reducible(rows, every_fault=False) == rows[1:2]
-    *smaller, nothing = [one["program"] for one in reduce_scripts(rows, every_fault=True)]
+    assert script_files.reducible(rows, {("legacy", "two"), ("legacy", "four")}) == rows[1:2]
+    *smaller, nothing = [one["program"] for one in reduce_scripts(rows)]
     assert all("q = torch" in one["program"] for one in rows[:3])
     assert not any("q = torch" in one or "leaves" in one for one in smaller)
     assert all("box[0].sin()" in one for one in smaller)
@@ -157,7 +160,7 @@ def _published(path: Path, **changes: Any) -> tuple[list[dict[str, Any]], list[r
     found = [fault("one", law) | {"fingerprints": {"law": "1"}, "seconds": 2.0} for law in "ab"]
     scripts = [{**one, "program": one["program"] + "# small\n"} for one in found]
     scripts[1]["measured"] = {"commit": "1", "date": "2026-11-26"}  # a run with --older kept this row
-    write_results(path, HEADER, naming_files(path, write(path, scripts, every_fault=False)))
+    write_results(path, HEADER, naming_files(path, write(path, scripts, asked=NONE)))
     return scripts, [{**one, "seconds": 3.0, **changes} for one in found]
 
 
@@ -186,7 +189,7 @@ def test_a_script_that_is_there_already_is_not_reduced(tmp_path: Path, monkeypat
     monkeypatch.setattr(script_files, "_reduce", lambda tasks: dict.fromkeys(tasks, "small"))
     rows = [fault("one", "a"), fault("one", "b")]
     (tmp_path / "one-a.py").write_text(rows[0]["program"])
-    reduced = reduce_scripts(rows, every_fault=True, directory=tmp_path)
+    reduced = reduce_scripts(rows, directory=tmp_path)
     assert [one["program"] for one in reduced] == [rows[0]["program"], "small"]
 
 
@@ -195,10 +198,10 @@ def test_an_interruption_loses_the_scripts_of_one_implementation(tmp_path: Path,
     rows = [fault(name, law) for law in ("a", "b") for name in ("one", "other")]
     real = script_files.write
 
-    def interrupted(results: Path, rows: list[dict[str, Any]], *, every_fault: bool) -> list[results_file.Row]:
+    def interrupted(results: Path, rows: list[dict[str, Any]], *, asked: Set[Key] | None) -> list[results_file.Row]:
         if rows[0]["impl"] == "other":
             raise KeyboardInterrupt
-        return real(results, rows, every_fault=False)
+        return real(results, rows, asked=NONE)
 
     monkeypatch.setattr(script_files, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -219,9 +222,18 @@ def test_going_on_makes_the_scripts_of_published_results(tmp_path: Path, monkeyp
     assert [one["program"] for one in read(path).rows] == [made, ""]
 
 
+def test_going_on_with_a_run_of_a_user_makes_the_scripts_of_unexpected_verdicts(tmp_path: Path) -> None:
+    path, rows = tmp_path / "mine.jsonl", [written("one") | {"expected": "agrees"}, written("two")]
+    write_results(path, HEADER, rows)
+    resume(path)
+    one, two = (directory_of(path) / f"legacy-{name}.py" for name in ("one", "two"))
+    assert "q = torch" not in one.read_text()
+    assert two.read_text() == rows[1]["program"]
+    assert [found["program"] for found in read(path).rows] == [one.read_text(), two.read_text()]
+
+
 @pytest.mark.parametrize("name", ["results/conformance-cpu.jsonl", "mine.jsonl"])
-def test_going_on_takes_published_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(script_files, "ROOT", tmp_path)
+def test_going_on_needs_results(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidOption, match=name):
         resume(tmp_path / name)
 
@@ -229,7 +241,7 @@ def test_going_on_takes_published_results_alone(tmp_path: Path, monkeypatch: pyt
 def test_nothing_is_lost_when_a_process_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     rows = [written("one")]
-    assert reduce_scripts(rows, every_fault=True) == rows
+    assert reduce_scripts(rows) == rows
     assert "scripts that stay long: 1, because" in capsys.readouterr().err
 
 
@@ -259,7 +271,7 @@ def test_an_interrupt_ends_the_scripts_that_run(tmp_path: Path) -> None:
     threading.Thread(target=interrupt).start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            reduce_scripts([fault("one", "a", SLEEPS.format(str(started))) | {"verdict": "refuses"}], every_fault=True)
+            reduce_scripts([fault("one", "a", SLEEPS.format(str(started))) | {"verdict": "refuses"}])
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended(int(started.read_text()))
@@ -267,7 +279,7 @@ def test_an_interrupt_ends_the_scripts_that_run(tmp_path: Path) -> None:
 
 def test_the_control_itself_is_compared_with_plain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(script_files.CONTROLS, "checkpoint", "legacy")
-    smaller = reduce_scripts([written("one")], every_fault=True)[0]["program"]
+    smaller = reduce_scripts([written("one")])[0]["program"]
     assert "q = torch" not in smaller
 
 
