@@ -29,6 +29,7 @@ from conformance.rows.option_values import command
 from conformance.rows.results_file import Row, claim, is_unexpected, is_untested
 
 LINES, SCRIPTS = 30, 3  # lines of the summary, and failures that are printed with scripts above it, at most
+MADE_SMALL = 15  # scripts of a run that is not published, at most: about as many as the summary has lines for
 NotTaken = Mapping[str, Set[str]]  # by implementation, options that it does not take
 NAMED = 4  # laws that are named in a line, at most
 
@@ -83,8 +84,8 @@ class Run:
 
     @property
     def first(self) -> set[script_files.Key]:
-        """Failures that the summary has lines for: to make the scripts of all small takes minutes where much is wrong."""
-        return {script_files.key_of(row) for row in self.failures[:LINES]}
+        """The failures that the summary names: to make the scripts of all small takes minutes where much is wrong."""
+        return {script_files.key_of(row) for row in self.failures[:MADE_SMALL]}
 
     def option(self, row: Row) -> str:
         """The option that an implementation does not take, if that is why it raises in every case of a law; else ""."""

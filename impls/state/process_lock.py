@@ -9,6 +9,9 @@ have to run again, since either may have drawn the other's random numbers.
 An interrupt may come as ``release`` is entered, or where the ``with`` block is left, and then nobody releases the lock. So
 being in the list is not enough to keep others waiting: a holder has the lock only while the call that has the block is under
 way on its thread; otherwise it is dropped.
+
+A finalizer or a callback of the garbage collector may go backward at any moment, also while its thread acquires or releases the
+lock. A thread never waits for itself: what it holds goes on once the inner recomputation is over.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from impls.state import threads
@@ -43,13 +47,14 @@ class ProcessLock:
 
     def __init__(self) -> None:
         self.holders: list[Restoration] = []
+        self.calls = 0  # of acquire and release that are under way; too many after an interrupt, and never too few
         self.waiting = 0
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()  # which a finalizer may ask for while its thread has it
         self.changed = threading.Condition(self.mutex)
 
     def acquire(self, waiter: Restoration) -> None:
         """Wait for the lock, unless this is part of the one that holds it. Raises ProcessLockError."""
-        with self.mutex:
+        with self.mutex, self._call():
             if self.holders and self.holders[-1] is not waiter.outer_holder:
                 self.waiting += 1
                 try:
@@ -58,17 +63,27 @@ class ProcessLock:
                     self.waiting -= 1
             self.holders.append(waiter)
 
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls -= 1
+
     def _wait(self, waiter: Restoration) -> None:
         last: Restoration | None = None
         deadline, was_gone = 0.0, False
         while self.holders and self.holders[-1] is not waiter.outer_holder:
             if self.holders[-1] is not last:
                 last, deadline, was_gone = self.holders[-1], time.monotonic() + LIMIT, False
-            gone = last.is_abandoned()
+            gone, is_own = last.is_abandoned(), last.thread is waiter.thread
             # That of another thread is dropped on the second look alone.
-            if gone and (was_gone or last.thread is waiter.thread):
+            if gone and (was_gone or is_own):
                 self._drop(last)
                 continue
+            if is_own:
+                return
             was_gone = gone
             sleep = last.thread.sleeps_for(waiter.thread)
             if sleep is not None:
@@ -93,7 +108,7 @@ class ProcessLock:
 
     def release(self, holder: Restoration) -> bool:
         """Put generators back to where they were, and let others go on. Returns whether the holder was disturbed."""
-        with self.mutex:
+        with self.mutex, self._call():
             if holder not in self.holders:  # an interrupt came before it had the lock
                 return holder.disturbed
             while (last := self.holders[-1]) is not holder and last.thread is holder.thread and last.is_abandoned():
@@ -118,9 +133,9 @@ class ProcessLock:
     def after_fork(self) -> None:
         """Forget the threads that did not come along."""
         own = threading.get_ident()
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()
         self.changed = threading.Condition(self.mutex)
-        self.waiting = 0
+        self.calls = self.waiting = 0
         self.holders = [holder for holder in self.holders if holder.thread.ident == own]
         for holder in self.holders:
             holder.thread, holder.passed = threads.current_thread(), None

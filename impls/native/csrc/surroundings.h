@@ -25,9 +25,8 @@ inline void set_restoration(PyObject* object) {
 
 inline Object lock_attribute(PyObject* name) { return attribute(shared.process_lock, name); }
 
-inline bool lock_is_changing() {
-  return call_method(lock_attribute(REPRISE_NAME("mutex")).get(), REPRISE_NAME("locked")).get() == Py_True;
-}
+// Whether code in Python changes the lock, or waits for it.
+inline bool lock_is_changing() { return as_integer(lock_attribute(REPRISE_NAME("calls")).get()) != 0; }
 
 inline PyObject* last_holder(PyObject* holders) {
   const auto count = PyList_GET_SIZE(holders);
@@ -85,8 +84,7 @@ inline void Recomputation::leave() {
 inline void Recomputation::release_lock() {
   if (!holds_lock) return;
   Object holders = lock_attribute(REPRISE_NAME("holders"));
-  const bool alone = !before && !passed && last_holder(holders.get()) == self() && !lock_is_changing() &&
-      as_integer(lock_attribute(REPRISE_NAME("waiting")).get()) == 0;
+  const bool alone = !before && !passed && last_holder(holders.get()) == self() && !lock_is_changing();
   if (alone) {
     found_state->restore();
     const auto count = PyList_GET_SIZE(holders.get());
