@@ -264,13 +264,14 @@ def test_accumulation_hooks_fire_once(case: Case) -> None:
     case.equals_plain()
 
 
-_TRANSFORMS = {"transform": st.sampled_from(["grad", "vjp", "jvp", "vmap"]), "inside": st.booleans(), "nested": st.booleans()}
+_APPLIED = st.sampled_from(["grad", "vjp", "jvp", "vmap", "functionalize"])
+_TRANSFORMS = {"transform": _APPLIED, "inside": st.booleans(), "nested": st.booleans()}
 
 
-@for_readers("advanced", "wrong gradient", "torch.func, functorch, vmap, jvp, per-sample gradients")
+@for_readers("advanced", "wrong gradient", "torch.func, functorch, vmap, jvp, functionalize, per-sample gradients")
 @law(named(transforms, **_TRANSFORMS), recomputes=False, floor=4, about=TRANSFORMS)
 def test_transforms_of_functions(case: Case) -> None:
-    """Under grad, vjp, jvp or vmap of torch.func, around a region or inside it, a gradient is plain's or it is refused."""
+    """Under a transform of torch.func, around a region or inside it, a gradient is plain's or it is refused."""
     # An error keeps the law too.
     try:
         case.equals_plain()

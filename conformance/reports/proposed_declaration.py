@@ -2,8 +2,9 @@
 
 The capabilities are those with which the fewest laws need an entry in ``known``. Two follow other rules: ``exact-sums`` is
 dropped if a law agrees without it, and ``recomputes`` if most laws see nothing recomputed. Programs depend on the claimed
-capabilities, those of some laws also on ``known``; such laws are judged again by the proposed claims until these no longer
-change. So the proposed declaration has itself been judged, and the same run by it is as declared.
+capabilities, those of some laws also on ``known``. Such laws are judged again by the proposed claims until these no longer
+change, and so are those that are kept without a capability that they need. So the proposed declaration has itself been judged,
+and the same run by it is as declared.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: s
     judged, settled = like, False
     for _ in range(ROUNDS):
         for law in found:
-            if _depends(LAWS[law], judged, proposed):
+            if _depends(LAWS[law], judged, proposed) or _surprises(found[law], judged, proposed):
                 found[law] = hold(LAWS[law], proposed)
         judged, proposed = proposed, _proposed(claims, found, source)
         if settled := _state(judged) == _state(proposed):
@@ -68,6 +69,12 @@ def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: s
 def _depends(law: Law, before: Implementation, after: Implementation) -> bool:
     """Whether a law may have other programs with these claims than with those before."""
     return callable(law.programs) or law.may_nest(before) is not law.may_nest(after)
+
+
+def _surprises(row: Row, before: Implementation, after: Implementation) -> bool:
+    """Whether a law that was kept needs what is no longer claimed: some count a refusal as kept only where it is."""
+    needs = LAWS[row["law"]].needs
+    return row["verdict"] == "agrees" and needs <= before.capabilities and not needs <= after.capabilities
 
 
 def _proposed(claims: Implementation, found: Mapping[str, Row], source: str) -> Implementation:

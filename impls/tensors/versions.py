@@ -13,7 +13,14 @@ from typing import Any, Protocol
 
 import torch
 
-from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, dispatch_modes, make_subclass, set_version_counters
+from impls.torch_private import (
+    disable_dispatch_modes,
+    dispatch_mode_count,
+    dispatch_modes,
+    is_functional_tensor,
+    make_subclass,
+    set_version_counters,
+)
 
 _EMPTY = torch.empty(0)
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -102,7 +109,7 @@ def version_probe(tensor: torch.Tensor) -> VersionProbe:
     Tensor subclasses, sparse and other tensors that have no exchangeable storage are followed by a weak reference:
     a change to one of them is seen only as long as the object that was saved is alive.
     """
-    if type(tensor) in _ORDINARY:
+    if type(tensor) in _ORDINARY and not is_functional_tensor(tensor):  # whose data is not to be set: torch would crash
         # The modes are counted here too, as a call takes longer.
         alias = _detach_unseen(tensor) if dispatch_mode_count() else tensor.detach()
         try:

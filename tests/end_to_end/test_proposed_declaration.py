@@ -199,6 +199,17 @@ def test_claims_that_go_on_changing_are_told() -> None:
     assert "# Not settled" in written(found, "a:b", "never")
 
 
+def test_what_is_kept_without_a_capability_that_it_needs_is_judged_again_by_the_claims() -> None:
+    def hold(law: Law, claims: Implementation) -> dict[str, Any]:
+        return row(law.name, "agrees" if law.needs <= claims.capabilities else "refuses", "seen")
+
+    rows = [row("autocast_is_forwards", "diverges", "seen"), row("an_error_leaves_autocast", "agrees")]
+    found = declaration(rows, NESTED, hold, "seen here")
+    assert "autocast" not in found.claims.capabilities
+    assert set(found.claims.known) == {"autocast_is_forwards"}
+    assert found.settled
+
+
 def test_what_was_not_tested_is_told() -> None:
     untested = row("unused_outputs", "agrees", "only 3 of 12 cases prove anything, 8 must: {'all gradients are zero': 9}")
     found = declaration([untested], NESTED, always(["agrees"]), "seen here")

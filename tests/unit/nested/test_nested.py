@@ -375,3 +375,13 @@ def test_a_region_inside_functionalize_gives_its_weight_plains_gradient(checkpoi
     torch.func.functionalize(lambda x: checkpoint(lambda x: (x @ w).tanh(), x))(x).sum().backward()
     assert w.grad is not None
     assert torch.equal(torch._from_functional_tensor(w.grad), expected)
+
+
+@pytest.mark.parametrize("checkpoint", [checkpoint, impls.native.checkpoint])
+def test_a_region_in_a_region_inside_functionalize_is_no_crash(checkpoint: Any) -> None:
+    if checkpoint is impls.native.checkpoint:
+        _require_native()
+    w = torch.randn(3, requires_grad=True)
+    y = torch.func.functionalize(lambda x: checkpoint(lambda x: checkpoint(torch.cos, x.sin() * w), x))(torch.randn(3))
+    with pytest.raises(impls.nested.CheckpointError, match="recomputation differs from forward"):
+        y.sum().backward()

@@ -328,7 +328,8 @@ def test_a_fork_inside_a_recomputation_goes_on_with_it() -> None:
 def through_collections(checkpoint: Callable[..., Any]) -> tuple[torch.Tensor, int]:
     """A gradient with dropout, where each collection of garbage meanwhile goes backward through another region."""
     torch.manual_seed(0)
-    x, counts, busy = torch.randn(5, requires_grad=True), [0], []
+    x, counts = torch.randn(5, requires_grad=True), [0]
+    busy: list[bool] = []
     errors: list[Exception] = []
 
     def collected(phase: str, _: Any) -> None:

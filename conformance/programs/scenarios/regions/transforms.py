@@ -16,6 +16,8 @@ def transforms(checkpoint, note, device, *, transform, inside, nested):
             return torch.func.vjp(function, h)[1](torch.ones_like(h))[0]
         if transform == "jvp":
             return torch.func.jvp(function, (h,), (torch.ones_like(h),))[1]
+        if transform == "functionalize":
+            return torch.func.functionalize(function)(h)
         return torch.func.vmap(function)(h)
     def inner(h):
         return h.sin() * p
