@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import itertools
 import pkgutil
 import re
 from collections import Counter
@@ -24,7 +25,7 @@ from conformance.reports import ranking
 from conformance.reports.nearest_declaration import Nearest, nearest
 from conformance.reproducers import script_files
 from conformance.reproducers.script import binding_in
-from conformance.reproducers.script_syntax import parts
+from conformance.reproducers.script_syntax import has_threads, parts
 from conformance.rows.option_values import command
 from conformance.rows.results_file import Row, claim, is_unexpected, is_untested
 
@@ -84,8 +85,12 @@ class Run:
 
     @property
     def first(self) -> set[script_files.Key]:
-        """The failures that the summary names: to make the scripts of all small takes minutes where much is wrong."""
-        return {script_files.key_of(row) for row in self.failures[:MADE_SMALL]}
+        """The failures that the summary names, but for those with threads, as these have to meet in each of many runs.
+
+        To make the scripts of all failures small takes minutes where much is wrong.
+        """
+        alone = (row for row in self.failures if not has_threads(row["program"]))
+        return {script_files.key_of(row) for row in itertools.islice(alone, MADE_SMALL)}
 
     def option(self, row: Row) -> str:
         """The option that an implementation does not take, if that is why it raises in every case of a law; else ""."""

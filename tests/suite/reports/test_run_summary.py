@@ -14,7 +14,16 @@ from conformance.judging.law import LAWS, all_laws
 from conformance.judging.verdicts import VALUES
 from conformance.reports import ranking
 from conformance.reports.nearest_declaration import LEAST, nearest
-from conformance.reports.run_summary import LINES, SCRIPTS, Run, first_failures, nothing_selected, program_in, summary
+from conformance.reports.run_summary import (
+    LINES,
+    MADE_SMALL,
+    SCRIPTS,
+    Run,
+    first_failures,
+    nothing_selected,
+    program_in,
+    summary,
+)
 from conformance.reproducers.script import script
 from tests.support.synthetic_results import row
 
@@ -115,6 +124,14 @@ def test_a_summary_has_at_most_thirty_lines_and_no_line_twice(names: Sequence[st
     lines = summary(run(*rows))
     assert len(lines) == LINES == len(set(lines))
     assert sum("  and " in line for line in lines) == 1
+
+
+def test_the_scripts_of_the_first_failures_are_made_small_but_for_those_with_threads() -> None:
+    threads = worse(MASKS, program="import threading")
+    others = [worse(law) for law in sorted(LAWS)[: MADE_SMALL + 3] if law != MASKS]
+    found = run(threads, *others, row(SEED, "mine"))
+    expected = [failure["law"] for failure in found.failures if failure is not threads][:MADE_SMALL]
+    assert found.first == {("mine", law) for law in expected}
 
 
 def test_the_first_failures_come_with_what_is_told_of_them() -> None:
