@@ -1,5 +1,5 @@
-"""torch-nonreentrant-full, law transforms_of_functions. Under grad, vjp, jvp or vmap of torch.func, around a region or
-inside it, a gradient is plain's or it is refused."""
+"""torch-nonreentrant-full, law transforms_of_functions. Under a transform of torch.func, around a region or inside it, a
+gradient is plain's or it is refused."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
-"""torch-reentrant, law a_flag_is_true_or_false. Where preserve_rng_state is a string, None or anything else but True or
-False, it is refused by name."""
+"""torch-reentrant, law a_flag_is_true_or_false. Where preserve_rng_state is a string, a list, a float or None, it is refused
+by name."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
