@@ -18,6 +18,7 @@ from impls import Implementation
 
 CONTROL = "plain"  # does no checkpointing, so nothing is like it
 LEAST = 20
+CLEARLY = 0.5  # how many laws may not fit the nearest declaration, as a share of those that do not fit the claims of the run
 AS_NEAR = 0.05  # share of the laws by which a peer must fit better than ours, whose limits are explained in their code
 
 
@@ -40,7 +41,9 @@ def nearest(rows: Sequence[Row], like: str) -> Nearest | None:
 
     One that others ship is named only if it fits clearly better than all of ours.
 
-    Also None if the rows are of something that declares its limits, if nothing failed, and for fewer than ``LEAST`` laws.
+    Also None if none fits clearly better than ``like``: what lies within the limits of an implementation of another kind, which
+    fits by chance, may be a fault. And None if the rows are of something that declares its limits, if nothing failed, and for
+    fewer than ``LEAST`` laws.
     """
     worse = [row for row in rows if is_worse(row) and row["law"] in LAWS]
     if not worse or len(rows) < LEAST or any(row.get("declared", True) for row in rows):
@@ -50,7 +53,7 @@ def nearest(rows: Sequence[Row], like: str) -> Nearest | None:
     candidates = [impls.get(name) for name in names]
     misfits = {one.name: sum(_found(row, one) is not _expected(row, one) for row in rows) for one in candidates}
     best = min(candidates, key=lambda one: misfits[one.name] + (0 if _is_ours(one) else len(rows) * AS_NEAR))
-    if best.name == like:
+    if best.name == like or misfits[best.name] > CLEARLY * misfits[like]:
         return None
     beyond = [row for row in worse if _found(row, best).rank > _expected(row, best).rank]
     there = {id(row) for row in beyond}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import impls
 from conformance.provenance.staleness import OLDER, Now
-from conformance.reports import choice, law_catalogue, matrix, verdict_counts
+from conformance.reports import choice, law_catalogue, matrix, ranking, verdict_counts
 from conformance.reports.editions import editions, entries
 from conformance.reports.generated_section import Section
 from conformance.reports.merge import united
@@ -67,7 +67,7 @@ def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
     Raises InvalidOption for an implementation or a law of which there are no rows.
     """
     mine = _asked_for(rows, name, law)
-    broken = [row for row in mine if row["verdict"] != "agrees" or is_unexpected(row)]
+    broken = sorted((row for row in mine if row["verdict"] != "agrees" or is_unexpected(row)), key=ranking.urgency)
     if not broken:
         return f"# {name}: agrees on {len(mine)} of {len(mine)} laws, {sum(row['cases'] for row in mine)} cases"
     return "\n\n\n".join(_limit(row) for row in broken)

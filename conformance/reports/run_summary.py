@@ -70,16 +70,16 @@ class Run:
     def failures(self) -> list[Row]:
         """Verdicts worse than declared in the order of the summary, except those that one line reports for many laws.
 
-        Among equally bad and ordinary laws, those of the family with the most failures come first: the fault is likely there.
+        Among equally bad and ordinary laws, those of the family with the most of them come first: the fault is likely there.
         """
         within = {id(row) for one in self.nearest.values() for row in one.within}
         told_apart = [row for row in self.rows if is_worse(row) and not self.option(row) and not row.get(ranking.ROUNDED)]
-        faults = Counter((id(row) in within, row.get("family"), ranking.effect(row)) for row in told_apart)
+        faults = Counter((id(row) in within, row.get("family"), *ranking.urgency(row)[:2]) for row in told_apart)
 
         def place(row: Row) -> tuple[Any, ...]:
             effect, tier, *size = ranking.urgency(row)
             is_within = id(row) in within
-            return is_within, effect, tier, -faults[is_within, row.get("family"), ranking.effect(row)], *size
+            return is_within, effect, tier, -faults[is_within, row.get("family"), effect, tier], *size
 
         return sorted(told_apart, key=place)
 
@@ -111,7 +111,8 @@ def summary(run: Run) -> list[str]:
     lines += _counts(run.names[0], run.rows) if len(run.names) == 1 else ranking.lines(run.rows)
     for name in run.names:
         lines += _notes(run, name)
-    end = [f"results: {_shown(run.results)}", *run.declared]
+    as_declared = [] if any(map(is_unexpected, run.rows)) else ["all verdicts are as declared"]
+    end = [*as_declared, f"results: {_shown(run.results)}", *run.declared]
     failures = [_failure(run.results, row) for row in run.failures]
     if failures:
         broken = [*dict.fromkeys(row["impl"] for row in run.failures)][:SCRIPTS]
@@ -182,8 +183,8 @@ def _notes(run: Run, name: str) -> list[str]:
         lines.append(f"{about}better than {claim(milder[0])}: {_named(milder)}")
     if near := run.nearest.get(name):
         counts = f"Beyond its known limits: {len(near.beyond)}. Within them: {len(near.within)}"
-        closer = f" ({near.closer} fits by {_laws(near.few)} more)" if near.closer else ""
-        fits = f"nearest, by {_laws(len(run.of(name)))}: {near.name}{closer}"
+        closer = f" ({near.closer}, by others, fits {_laws(near.few)} better: too few to name it)" if near.closer else ""
+        fits = f"nearest of all declarations, compared under {_laws(len(run.of(name)))}: {near.name}{closer}"
         lines.append(f"{about}{fits}. {counts}. Judge by its claims: {run.again(near.name)}")
     return lines
 

@@ -1,7 +1,7 @@
 """Takes each fork of the process that imports this out of the terminal's group, and lets it be interrupted.
 
-Only the server that :mod:`conformance.runs.interrupts` starts imports this, with SIGINT blocked. Forks of its forks stay
-in their group, so that a sandbox ends with all that it started.
+Only one process imports this: the server from which sandboxes are forked, which :mod:`conformance.runs.interrupts` starts with
+SIGINT blocked. Forks of its forks stay in their group, so that a sandbox ends with all that it started.
 """
 
 from __future__ import annotations

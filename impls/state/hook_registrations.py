@@ -1,12 +1,12 @@
 """Hooks that a function registers and removes: forward has done so, and a recomputation is to change nothing.
 
-When the recomputation is over, the hooks are those that there were. What it registered on its arguments is taken off, and what
-it removed, on whatever tensor, is put back. If it registered a hook of the same code instead, the handle of that one, which
-the function may keep for its next call, is a handle of the one that was put back.
+After the recomputation there are the same hooks as before. What it registered on its arguments is taken off, and what it
+removed, on whatever tensor, is put back. It may have registered another hook of the same code in the place of one that it
+removed, and kept the new handle for its next call: that handle then stands for the hook that was put back.
 
 What this thread registers and removes is known by handles, so hooks of other threads are left alone. A TorchFunctionMode would
-see the hooks, too, and be seen: where there is one, encoders of transformers leave their fast path, which gives other values
-for padded keys.
+see the hooks, too, but a program can tell that there is such a mode: encoders of transformers then leave their fast path, which
+gives other values for padded keys.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The lock on what belongs to the whole process: generators of random numbers, the default dtype, determinism.
 
 A recomputation needs them as they were in forward, and other recomputations have to wait meanwhile. Two rules keep them
-from waiting for ever. Who holds the lock waits for no other recomputation: what else it needs, such as the inputs of its
-region, it has before it asks for the lock. And who waits for a thread that is asleep, for example because that joins a thread
-that recomputes, goes first: it sets what it needs, and puts it back before the sleeper wakes. Should that one wake before, both
-have to run again, since either may have drawn the other's random numbers.
+from waiting for ever. First, a recomputation that holds the lock waits for no other one: what else it needs, such as the inputs
+of its region, it has before it asks for the lock. Second, if thread A holds the lock and sleeps, for example because it joins
+thread B, which wants to recompute, then B goes first: it sets what it needs, and puts it back before A wakes. Should A wake
+before, both have to run again, since either may have drawn the other's random numbers.
 
 An interrupt may come as ``release`` is entered, or where the ``with`` block is left, and then nobody releases the lock. So
 being in the list is not enough to keep others waiting: a holder has the lock only while the call that has the block is under
@@ -19,8 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from impls.state import threads
@@ -48,28 +47,19 @@ class ProcessLock:
     def __init__(self) -> None:
         self.holders: list[Restoration] = []
         self.calls = 0  # of acquire and release that are under way; too many after an interrupt, and never too few
-        self.waiting = 0
         self.mutex = threading.RLock()  # which a finalizer may ask for while its thread has it
         self.changed = threading.Condition(self.mutex)
 
     def acquire(self, waiter: Restoration) -> None:
         """Wait for the lock, unless this is part of the one that holds it. Raises ProcessLockError."""
-        with self.mutex, self._call():
-            if self.holders and self.holders[-1] is not waiter.outer_holder:
-                self.waiting += 1
-                try:
+        with self.mutex:
+            self.calls += 1
+            try:
+                if self.holders and self.holders[-1] is not waiter.outer_holder:
                     self._wait(waiter)
-                finally:
-                    self.waiting -= 1
-            self.holders.append(waiter)
-
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        self.calls += 1
-        try:
-            yield
-        finally:
-            self.calls -= 1
+                self.holders.append(waiter)
+            finally:
+                self.calls -= 1
 
     def _wait(self, waiter: Restoration) -> None:
         last: Restoration | None = None
@@ -108,26 +98,33 @@ class ProcessLock:
 
     def release(self, holder: Restoration) -> bool:
         """Put generators back to where they were, and let others go on. Returns whether the holder was disturbed."""
-        with self.mutex, self._call():
-            if holder not in self.holders:  # an interrupt came before it had the lock
-                return holder.disturbed
-            while (last := self.holders[-1]) is not holder and last.thread is holder.thread and last.is_abandoned():
-                self._drop(last)
+        with self.mutex:
+            self.calls += 1
             try:
-                if self.holders[-1] is holder:
-                    set_states(holder.before)
-                else:  # it was asleep, and did not wait for the one that passed it
-                    self.holders[self.holders.index(holder) + 1].inherit(holder)
-                    holder.disturbed = True
+                return self._release(holder)
             finally:
-                self.holders.remove(holder)
-                if self.waiting:
-                    self.changed.notify_all()
-            if holder.passed is not None:
-                sleeper, sleep = holder.passed
-                # Looked at only now: if it wakes from here on, it finds everything as it left it.
-                if sleeper.thread.asleep() != sleep:
-                    holder.disturbed = sleeper.disturbed = True
+                self.calls -= 1
+
+    def _release(self, holder: Restoration) -> bool:
+        if holder not in self.holders:  # an interrupt came before it had the lock
+            return holder.disturbed
+        while (last := self.holders[-1]) is not holder and last.thread is holder.thread and last.is_abandoned():
+            self._drop(last)
+        try:
+            if self.holders[-1] is holder:
+                set_states(holder.before)
+            else:  # it was asleep, and did not wait for the one that passed it
+                self.holders[self.holders.index(holder) + 1].inherit(holder)
+                holder.disturbed = True
+        finally:
+            self.holders.remove(holder)
+            if self.calls > 1:  # somebody waits
+                self.changed.notify_all()
+        if holder.passed is not None:
+            sleeper, sleep = holder.passed
+            # Looked at only now: if it wakes from here on, it finds everything as it left it.
+            if sleeper.thread.asleep() != sleep:
+                holder.disturbed = sleeper.disturbed = True
         return holder.disturbed
 
     def after_fork(self) -> None:
@@ -135,7 +132,7 @@ class ProcessLock:
         own = threading.get_ident()
         self.mutex = threading.RLock()
         self.changed = threading.Condition(self.mutex)
-        self.calls = self.waiting = 0
+        self.calls = 0
         self.holders = [holder for holder in self.holders if holder.thread.ident == own]
         for holder in self.holders:
             holder.thread, holder.passed = threads.current_thread(), None
