@@ -1,7 +1,7 @@
 """What verdicts mean to readers: how bad each is, how ordinary its law is, and in which order they are listed.
 
-A row's effect is what was found. It may differ from the law's consequence, which is what breaking the law usually does: where an
-implementation refuses, there is no wrong gradient.
+A row's effect is what was found. It may differ from the law's consequence, which is what breaking the law usually does: where
+an implementation refuses, there is no wrong gradient.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows of published results that a run with ``--older`` need not judge again.
 
-They are kept if machine, versions, code and declaration are unchanged: programs are drawn by a seed, so that judging again would
-give the same row.
+They are kept if machine, versions, code and declaration are unchanged: programs are drawn by a seed, so that judging again
+would give the same row.
 """
 
 from __future__ import annotations
