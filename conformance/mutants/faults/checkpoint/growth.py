@@ -25,8 +25,11 @@ def asks_every_region_that_is_alive(copy: Copy) -> None:
     """Each region that begins looks at all the others that are alive."""
     regions: weakref.WeakSet[Any] = weakref.WeakSet()
 
+    def is_set(region: Any, name: str) -> bool:
+        return bool(vars(region).get(name))
+
     def is_busy(region: Any) -> bool:
-        return not vars(region).get("complete", True)
+        return not is_set(region, "complete") and not is_set(region, "inputs")
 
     def look(_: None, region: Any, *others: Any) -> None:
         for one in list(regions):
