@@ -33,7 +33,7 @@ TOPICS = (
     Topic(
         "DistributedDataParallel",
         "DDP",
-        "This law runs in one process and is about hooks that DistributedDataParallel relies on. The laws of family "
+        "The law below runs in one process and is about hooks that DistributedDataParallel relies on. The laws of family "
         "distributed run the wrapper itself on several ranks, with the checkpoints that are built in. There legacy, reentrant "
         "and torch-reentrant are wrong or raise if regions share a parameter (“Expected to mark a variable ready only once”), "
         "if several forwards come before a backward, or with find_unused_parameters=True; nested and torch-nonreentrant keep "
@@ -43,9 +43,10 @@ TOPICS = (
     Topic(
         "BatchNorm",
         "BatchNorm",
-        "Gradients are right, but each recomputation updates the running statistics again, so the model gives other results in "
-        "eval mode. Leave BatchNorm outside of regions or in eval mode, or give it the momentum 1 - sqrt(1 - momentum), with "
-        "which two updates have the effect of one.",
+        "Gradients of BatchNorm itself are right (`modules_that_are_layers` is about other layers, too), but each "
+        "recomputation updates the running statistics again, so the model gives other results in eval mode. Leave BatchNorm "
+        "outside of regions or in eval mode, or give it the momentum 1 - sqrt(1 - momentum), with which two updates have the "
+        "effect of one.",
     ),
     Topic(
         "LoRA and frozen inputs",
@@ -79,14 +80,18 @@ class Answer:
 
 
 def answers(edition: Edition) -> list[Answer]:
-    """The answers for checkpoints, for each topic about which there are rows. Adversarial laws are left out."""
+    """The answers for checkpoints, for each topic about which there are rows.
+
+    Adversarial laws are left out, and those about ``torch.compile``, which users without it do not meet.
+    """
     entries = [one for one in edition.entries if one.kind == "checkpoint" and one.row["impl"] != CONTROL]
     return [_by_tier(topic, its) for topic in TOPICS if (its := [one for one in entries if _is_about(one, topic)])]
 
 
 def _is_about(entry: Entry, topic: Topic) -> bool:
     found = ranking.guide(entry.row["law"])
-    return found is not None and topic.word in found.words and found.tier != "adversarial"
+    asked = found is not None and topic.word in found.words and found.tier != "adversarial"
+    return asked and entry.row.get("family") != "compiled"
 
 
 def _by_tier(topic: Topic, entries: Sequence[Entry]) -> Answer:

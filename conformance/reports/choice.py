@@ -19,7 +19,8 @@ WRONG, LOUD, RIGHT = SYMBOLS["diverges"], SYMBOLS["refuses"], SYMBOLS["agrees"]
 LEGEND = (
     f"{RIGHT} right; {LOUD} refuses or raises, so you notice; {WRONG} silently wrong. Everyday laws decide if there are any; a "
     f"number after {RIGHT} counts advanced laws about the topic under which the implementation is silently wrong. The last "
-    "column counts everyday and advanced laws of any topic under which it is."
+    "column counts everyday and advanced laws of any topic under which it is silently wrong. Laws about regions that are "
+    "compiled count there alone: see [Under torch.compile](under-torch-compile.md)."
 )
 
 
@@ -33,6 +34,7 @@ class Training:
 
 
 TRAININGS = (
+    Training("A language model with dropout, in one precision", ("dropout",)),
     Training("A language model with dropout and mixed precision", ("dropout", "mixed precision")),
     Training("The same, fine-tuned with LoRA or on frozen embeddings", ("dropout", "mixed precision", "LoRA")),
     Training(

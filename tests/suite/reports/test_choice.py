@@ -37,12 +37,20 @@ def test_every_training_is_about_topics_and_every_topic_has_a_section() -> None:
 
 def test_who_is_silently_wrong_is_told_with_the_law() -> None:
     found = lines(right=set(), wet={MASKS}, cold={AUTOCAST})
-    start = found.index(f"**{TRAININGS[0].title}.**")
+    start = found.index(f"**{TRAININGS[1].title}.**")
     assert found[start + 2] == "- right, fewest silent faults first: `right`"
     assert [line.partition(": ")[2].partition(": ")[0] for line in found[start + 3 : start + 5]] == [
         f"`wet`, by `{MASKS}`",
         f"`cold`, by `{AUTOCAST}`",
     ]
+
+
+def test_laws_about_compiled_regions_decide_nothing_about_eager_ones() -> None:
+    compiled, eager = (row(MASKS, name, "diverges", cause="x") for name in ("compiled", "eager"))
+    others = [row(AUTOCAST, name) for name in ("compiled", "eager")]
+    found = shown(compiled | {"family": "compiled"}, eager, *others)
+    assert "| `eager` | ≠ wrong gradient |" in found
+    assert "| `compiled` | not judged |" in found
 
 
 def test_of_those_that_are_right_the_one_with_the_fewest_silent_faults_of_all_comes_first() -> None:
