@@ -127,7 +127,7 @@ WRONG = [
     ("merge", "out.jsonl nowhere.jsonl", "Invalid value for FILE: nowhere.jsonl does not exist"),
     ("merge", "no/out.jsonl results/runs/one.jsonl", "Invalid value for OUT: no/out.jsonl cannot be written: no is not a dir"),
     ("merge", "results results/runs/one.jsonl", "Invalid value for OUT: results is a directory"),
-    ("scripts", "results/runs/one.jsonl", "accepted are published results"),
+    ("scripts", "results/runs/none.jsonl", "FILE: "),
     ("published", "--tell --mark", "--tell and --mark exclude each other"),
     ("compare", "--workload chains", 'Invalid value "chains" for --workload. Choose from: "chain", "attention"'),
     ("compare", "--rounds 1", "Invalid value for --rounds: it is 1; accepted is a whole number, 2 or more"),
