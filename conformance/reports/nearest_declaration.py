@@ -1,6 +1,6 @@
 """Which implementation's declaration best fits one that declares nothing, computed from the run that judged it.
 
-It says where to look first and excuses nothing: verdicts and status stay those by the claims that were used in the run.
+It says where to look first and excuses nothing: verdicts and status stay as the run has found them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Source of functions and classes of this project, as a script has it.
+"""Functions and classes of this project as source code that a script can contain.
 
 Annotations and docstrings are left out. Names that a module imports from torch or Python are written in full, so that a script
 needs only ``import torch``. Definitions of this project that they use come before them.

@@ -1,6 +1,6 @@
 """The steps of a reduction, each of which makes a script smaller; the reduction tries which of them keep the fault.
 
-A step changes the syntax tree of the script's program, takes the text, and undoes the change.
+A step changes the syntax tree of the script's program, renders the changed program as text, and undoes the change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """How scripts end: for each thing that a law measures, a function whose body comes after the program.
 
-Each takes what a script has: its ``run``, what is ``judged`` and its ``name``, the ``device``, the expected numbers ``due``.
-Those that count return what they have ``seen``, by label, and ``report`` follows them. The others end the script, with status
-1 if the fault is there. They use the suite's own counters, ``conformance.meters.counters``.
+Its parameters are names that a script defines: the function ``run``, the implementation ``judged`` and its ``name``, the
+``device``, and the expected numbers ``due``. A function that counts returns what it has ``seen``, by label, and the script then
+calls ``report`` with that. Any other function ends the script, with status 1 if the fault is there. They use the suite's own
+counters, ``conformance.meters.counters``.
 
 Three functions differ from the suite's to keep a script within 45 lines. ``show`` and ``near`` turn values into text and
 tuples, because a script only says where they differ. ``caller`` finds the function that called an operator on the stack,

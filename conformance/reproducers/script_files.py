@@ -1,7 +1,7 @@
 """Stores the scripts of a run as files, ``IMPLEMENTATION-LAW.py`` for each fault, in a directory that belongs to its results.
 
-For the CPU's published results that is ``results/programs``. Published rows name their scripts, which are stored nowhere else.
-Rows of other runs have the texts as well, so that such results can be moved alone.
+For the CPU's published results that is ``results/programs``. A published row has the path of its script, whose text is in that
+file alone. Rows of other runs have the text as well, so that a results file can be moved without its directory.
 """
 
 from __future__ import annotations

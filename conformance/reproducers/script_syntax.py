@@ -1,7 +1,7 @@
 """Reads the syntax tree of a script or program: its parts, what it is about, and what it imports, names and calls.
 
-Rows have the text of a script but not what it measures, so every decision about that text is made here. The frame of a script
-is what comes after its function ``run``.
+A row has the text of a script but does not say what it measures, so whatever must be known of that is read from the text, here.
+The frame of a script is what comes after its function ``run``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What may replace this project's own functions in a script, so that it needs only torch and the implementation.
 
-A plain call or torch's checkpoint replaces a checkpoint of this project. The given device, or torch's fake tensors on "lazy",
-replace the second device. Fake tensors have a device, sizes and strides, but no values; "lazy" is the one device type on which
-autograd works in a build for the CPU. The reduction tries whether the fault still shows.
+A plain call or torch's checkpoint replaces a checkpoint of this project. The second device is replaced by the given one, or by
+torch's fake tensors, which have a device, sizes and strides, but no values; their device type is "lazy", the only one besides
+"cpu" on which autograd works in a build for the CPU. The reduction tries whether the fault still shows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a complete run judges: every law for every implementation of its kind, and from which packages those come."""
+"""What a complete run judges: every law for every implementation of its kind. And which packages these come from."""
 
 from __future__ import annotations
 

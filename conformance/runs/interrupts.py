@@ -2,7 +2,7 @@
 
 A terminal sends SIGINT to every process of its foreground group, including the workers of xdist and the server from which
 sandboxes are forked. Both are started with SIGINT blocked, because they would print a traceback while they import torch.
-A worker unblocks it once pytest handles it; the server never does, and ``detached_forks`` does so for its forks.
+A worker unblocks it once pytest handles it. The server keeps it blocked, and ``detached_forks`` unblocks it in the forks.
 """
 
 from __future__ import annotations

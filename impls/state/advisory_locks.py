@@ -1,7 +1,7 @@
 """Advisory locks: they save threads from doing work twice, and results are right without them.
 
-So a thread gives up waiting rather than risk a deadlock: a recomputation does not wait at all, since others may be waiting for
-it, and nobody waits for a thread that sleeps, which may be waiting for them.
+So a thread gives up waiting rather than risk a deadlock. A thread that is inside of a recomputation does not wait at all, since
+others may be waiting for it; and no thread waits for one that sleeps, since that may be waiting for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Autocast of the CPU and of one device type, which is what reentrant restores of the modes."""
+"""Autocast of the CPU and of one device type: of all modes, ``reentrant`` restores this one alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Random number generators: their states are captured where forward runs, and set again for a recomputation.
 
-They belong to the process, so recomputations set them one at a time (``impls.state.process_lock``). Not covered: Python's
-and numpy's generators, torch.Generator objects that are not arguments, and draws of threads that do not recompute meanwhile.
+They belong to the process, so recomputations set them one at a time (``impls.state.process_lock``). Not covered: Python's and
+numpy's generators, torch.Generator objects that are not arguments, and what threads draw that do not recompute while another
+thread does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Threads as others see them: which sleep, and since when they have not run."""
+"""Threads as others see them: which of them sleep, and for how long."""
 
 from __future__ import annotations
 
