@@ -1,8 +1,8 @@
 """Random number generators: their states are captured where forward runs, and set again for a recomputation.
 
 They belong to the process, so recomputations set them one at a time (``impls.state.process_lock``). Not covered: Python's and
-numpy's generators, torch.Generator objects that are not arguments, and what threads draw that do not recompute while another
-thread does.
+numpy's generators, torch.Generator objects that are not arguments, and numbers that another thread draws, other than in a
+recomputation, while this one recomputes.
 """
 
 from __future__ import annotations
