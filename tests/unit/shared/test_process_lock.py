@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -325,49 +324,37 @@ def test_a_fork_inside_a_recomputation_goes_on_with_it() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def through_collections(checkpoint: Callable[..., Any]) -> tuple[torch.Tensor, int]:
-    """A gradient with dropout, where each collection of garbage meanwhile goes backward through another region."""
-    torch.manual_seed(0)
-    x, counts = torch.randn(5, requires_grad=True), [0]
-    busy: list[bool] = []
-    errors: list[Exception] = []
-
-    def collected(phase: str, _: Any) -> None:
-        if busy or phase != "stop":
-            return
-        busy.append(True)
-        inner = torch.ones(5, requires_grad=True)
-        with torch.enable_grad():
-            if inner.sin().requires_grad:  # not below autograd, where an operator of the recomputation may be
-                try:
-                    y = checkpoint(lambda t: torch.dropout(t.sin(), 0.5, train=True).cos(), inner, use_reentrant=False)
-                    y.sum().backward()
-                except Exception as error:  # noqa: BLE001 - Python would drop it
-                    errors.append(error)
-                counts[0] += 1
-        busy.clear()
-
-    y = checkpoint(lambda t: [[], torch.dropout(t.sin(), 0.5, train=True).cos()][1], x, use_reentrant=False)
-    y = checkpoint(lambda t: [[], torch.dropout(t.sin(), 0.5, train=True).cos()][1], y, use_reentrant=False)
-    thresholds = gc.get_threshold()
-    gc.set_threshold(1)
-    gc.callbacks.append(collected)
-    try:
-        y.sum().backward()
-    finally:
-        gc.callbacks.remove(collected)
-        gc.set_threshold(*thresholds)
-    assert not errors
-    assert x.grad is not None
-    return x.grad, counts[0]
-
-
 @pytest.mark.parametrize("module", ["nested", "native"])
-def test_a_collection_of_garbage_may_go_backward_at_any_moment(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finalizer_may_go_backward_while_its_thread_has_the_lock(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = importlib.import_module(f"impls.{module}").checkpoint
+    real, found = random_numbers.set_states, []
+
+    def finalize() -> torch.Tensor:
+        x = torch.ones(5, requires_grad=True)
+        with torch.enable_grad():
+            inner(lambda t: torch.dropout(t.sin(), 0.5, train=True).cos(), x).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    def set_states(states: random_numbers.States) -> None:
+        monkeypatch.setattr(process_lock, "set_states", real)  # once
+        found.append(finalize())
+        real(states)
+
     monkeypatch.setattr(process_lock, "LIMIT", 5.0)
-    checkpoint = importlib.import_module(f"impls.{module}").checkpoint
-    found, count = through_collections(checkpoint)
-    expected, _ = through_collections(lambda function, *args, use_reentrant: function(*args))
-    assert count > 3
-    assert found.equal(expected)
+    monkeypatch.setattr(process_lock, "set_states", set_states)
+    torch.manual_seed(0)
+    x = torch.randn(5, requires_grad=True)
+    y = checkpoint(lambda t: torch.dropout(t.sin(), 0.5, train=True).cos(), x)
+    after_forward = torch.get_rng_state()
+    y.sum().backward()
+    torch.manual_seed(0)
+    z = torch.randn(5, requires_grad=True)
+    torch.dropout(z.sin(), 0.5, train=True).cos().sum().backward()
+    assert x.grad is not None
+    assert z.grad is not None
+    assert x.grad.equal(z.grad)
+    assert len(found) == 1
+    assert torch.get_rng_state().equal(after_forward)
     assert PROCESS_LOCK.holders == []
+    assert PROCESS_LOCK.calls == 0
