@@ -111,8 +111,8 @@ def summary(run: Run) -> list[str]:
     lines += _counts(run.names[0], run.rows) if len(run.names) == 1 else ranking.lines(run.rows)
     for name in run.names:
         lines += _notes(run, name)
-    as_declared = [] if any(map(is_unexpected, run.rows)) else ["all verdicts are as declared"]
-    end = [*as_declared, f"results: {_shown(run.results)}", *run.declared]
+    as_expected = [] if any(map(is_unexpected, run.rows)) else ["all verdicts are as expected"]
+    end = [*as_expected, f"results: {_shown(run.results)}", *run.declared]
     failures = [_failure(run.results, row) for row in run.failures]
     if failures:
         broken = [*dict.fromkeys(row["impl"] for row in run.failures)][:SCRIPTS]

@@ -79,7 +79,8 @@ def end_at_second(clean_up: Callable[[], None]) -> Callable[[], None]:
 def _reports_no_interrupt() -> Iterator[None]:
     """Keep Python from reporting a KeyboardInterrupt that came where it must drop one: in a finalizer or a callback of gc.
 
-    pytest would show its traceback as a warning. ``not_lost`` raises it again.
+    pytest would show its traceback as a warning. Where code is judged, ``not_lost`` raises it again. The controller of xdist
+    judges nothing; its workers, which a terminal interrupts, too, end it.
     """
     before = sys.unraisablehook
 

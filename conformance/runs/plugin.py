@@ -254,9 +254,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = torch_releases.without_repeated_programs(rows, other)
     declared: list[str] = []
-    not_taken = {} if interrupted else _not_taken(config, rows)
+    not_taken: NotTaken = {}
     try:
         if not interrupted:
+            not_taken = _not_taken(config, rows)
             asked = None if published else _run(config, path, rows, [], not_taken).first
             rows = _completed(terminalreporter, path, header, rows, asked)
             declared = _declare(terminalreporter, config, path, rows)
